@@ -4,10 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUNTIME := $(VENV)/.runtime
 READY := $(VENV)/.ready
-VIEWERS := $(VENV)/viewers/.ready
 
 .PHONY: demo test test-slow test-faults test-services test-browser test-lowest test-gpu lint \
-	generate results examples docs wheel bench bench-analysis clean
+	generate results examples docs wheel bench clean
 
 # Tests start many processes: without the bytecode of the first, each compiles the program anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -32,15 +31,8 @@ FAST := not slow and not faults and not postgres and not s3 and not browser
 test: $(READY)
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "$(FAST)"
 
-# MLflow's server needs another pyarrow than the program, and the same version as its client.
-$(VIEWERS): constraints.txt
-	test -x $(VENV)/viewers/bin/python || $(BIN)/python -m venv $(VENV)/viewers
-	$(VENV)/viewers/bin/python -m pip install --quiet --disable-pip-version-check optuna-dashboard \
-		$$(sed -n 's/^mlflow-skinny==/mlflow==/p; /^optuna==/p' constraints.txt)
-	touch $(VIEWERS)
-
 # Each test of Ray takes both cores.
-test-slow: $(READY) $(VIEWERS)
+test-slow: $(READY)
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "(slow or sampled) and not ray"
 	$(BIN)/python -m pytest -q -m "slow and ray"
 
@@ -108,10 +100,6 @@ wheel: $(READY)
 
 bench: $(READY)
 	$(BIN)/python -m tests.benchmarks.run
-
-# A year of results, generated: minutes, 1.5 GB in the temporary folder.
-bench-analysis: $(READY)
-	$(BIN)/python -m tests.benchmarks.analysis
 
 clean:
 	rm -rf $(VENV) runs build dist *.egg-info

@@ -28,7 +28,6 @@ class Figure:
         return self.draw(results)
 
     def full_caption(self, results: Any) -> str:
-        """Return the instructions for reading it, and the sentences on these results."""
         return f"{self.reading} {self.caption(results)}".rstrip()
 
     def why_absent(self, results: Any) -> str:

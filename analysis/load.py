@@ -91,7 +91,6 @@ class Run:
 
     @cached_property
     def bins(self) -> pd.DataFrame:
-        """Return one row per (trial, split, bin)."""
         table = read_table(self.out, "bins", encoded=("spec_hash", "split"))
         rows: pd.DataFrame = table.to_pandas()
         # A trial that was run again has its bins twice.
@@ -108,7 +107,6 @@ class Run:
 
     @cached_property
     def splits(self) -> set[str]:
-        """Return the splits and shift sets, and the means over those, that the trials have."""
         return {str(name).rpartition("/")[0] for name in self.trials} - {""}
 
     @cached_property
@@ -123,7 +121,6 @@ class Run:
 
     @property
     def has_imports(self) -> bool:
-        """Return whether the run compares methods over several imports."""
         return bool(self.manifest.imports)
 
     def by_import(self) -> Iterator["Run"]:
@@ -143,7 +140,6 @@ class Run:
 
     @property
     def row_name(self) -> str:
-        """Return the name of a row in tables, ``method`` or ``rung``."""
         return self.manifest.row_name
 
     @cached_property
@@ -193,19 +189,16 @@ class Run:
 
     @property
     def labels(self) -> dict[int, str]:
-        """Return the label of each rung by its index; indices may have gaps."""
         return dict(map(attrgetter("index", "label"), self.rungs))
 
     @cached_per_run
     def of_rung(self, index: int, done_only: bool = True) -> pd.DataFrame:
-        """Return the rows of one rung; only finished ones have metrics."""
         # The rows are sorted by rung, and a slice copies no columns.
         rows = self.done if done_only else self.trials
         first, end = rows["rung"].searchsorted([index, index + 1])
         return rows.iloc[first:end]
 
     def rungs_in(self, rows: pd.DataFrame) -> list[RungRecord]:
-        """Return the rungs that some rows belong to."""
         return [rung for rung in self.rungs if rung.index in set(rows["rung"])]
 
     def numbers(self, hashes: Iterable[str]) -> list[int]:
@@ -216,18 +209,15 @@ class Run:
 
     @cached_per_run
     def flags(self, index: int | None = None) -> list[str]:
-        """Return the flags of the finished trials of one rung or all rungs."""
         rows = self.done if index is None else self.of_rung(index)
         return list(filter(None, rows["flags"].fillna("")))
 
     @cached_property
     def done(self) -> pd.DataFrame:
-        """Return the rows of finished trials."""
         is_done = self.trials["status"] == "done"
         return self.trials if is_done.all() else self.trials[is_done]
 
     def label(self, rung: RungRecord) -> str:
-        """Return the label of a rung with the signs of its flags."""
         return append_flag_signs(rung.label, self.flags(rung.index))
 
     def failures(self, index: int) -> str:
@@ -239,7 +229,6 @@ class Run:
         return ", ".join(f"{status} ({count}/{planned})" for status, count in counts.items())
 
     def is_done(self, index: int) -> bool:
-        """Return whether every planned trial of a rung is done."""
         return set(self.counts(index)) == {"done"}
 
     def ended(self, index: int) -> str:
@@ -248,7 +237,6 @@ class Run:
 
     @cached_per_run
     def counts(self, index: int | None = None) -> dict[str, int]:
-        """Count the trials of one rung or all rungs by status, with ``missing`` last."""
         planned = Counter(map(attrgetter("rung"), self.manifest.planned))
         rows, count = self.trials, planned.total()
         if index is not None:
@@ -258,7 +246,6 @@ class Run:
         return by_status(counts)
 
     def curves_of(self, rung: int, name: str) -> pd.DataFrame:
-        """Return one recorded quantity of a rung with the columns spec_hash, epoch, value."""
         curves = self.recorded(name)
         return curves[curves["spec_hash"].isin(self.of_rung(rung)["spec_hash"])]
 

@@ -42,7 +42,6 @@ _PRINTED = {
 
 
 def published(table: str) -> "pd.DataFrame":
-    """Read one published table, e.g. ``maccal/table5``, with the columns of ``tidy.COLUMNS``."""
     numbers = _read_numbers()
     rows = numbers[numbers["source"] == table]
     if rows.empty:
@@ -51,7 +50,6 @@ def published(table: str) -> "pd.DataFrame":
 
 
 def published_tables() -> list[str]:
-    """Return the names of the published tables, sorted."""
     return list(describe_published())
 
 
@@ -107,26 +105,22 @@ def _with_columns(frame: "pd.DataFrame", **columns: Any) -> "pd.DataFrame":
 
 
 def printed_name(table: str, method: str) -> str | None:
-    """Return the printed name of one of our methods in a table; None if it has no row."""
     name = _PRINTED.get(table.partition("/")[0], {}).get(method, method).lower()
     methods = published(table)["method"]
     return next(iter(methods[methods.str.lower() == name].unique()), None)
 
 
 def published_titles() -> dict[str, str]:
-    """Return the printed names of data sets and backbones, by our names."""
     lines = (_FOLDER / "titles.csv").read_text(encoding="utf-8").splitlines()
     return dict(map(itemgetter("name", "title"), csv.DictReader(lines)))
 
 
 def titled(names: Iterable[str]) -> str:
-    """Return the printed names of a data set and a backbone as one string."""
     titles = published_titles()
     return " ".join(titles.get(name, name) for name in names)
 
 
 def compare_with(run: "Run", table: str) -> "Run":
-    """Return the run with the names of its rungs in a published table, for its reports."""
     if table == run.manifest.published:
         return run
     rungs = [

@@ -22,7 +22,6 @@ def write_report(
     metrics: Sequence[str] = (),
     intervals: bool = False,
 ) -> str:
-    """Write the report of a run, and return the text to print."""
     # Imported here, since a status needs neither pandas nor matplotlib.
     from analysis.ladder.files import load_run, write_files
 
@@ -36,7 +35,6 @@ def write_report(
 
 
 def write_search_report(out: AnyPath) -> str:
-    """Write the report of a search, and return the text to print."""
     from analysis.search.files import write_files
 
     with folder_to_fill(out) as folder:
@@ -44,7 +42,6 @@ def write_search_report(out: AnyPath) -> str:
 
 
 def run_status(out: AnyPath, is_running: bool = False) -> str:
-    """Return a table of the trials of each rung by status, and what to do if no driver runs."""
     manifest = read_run_manifest(out)
     rows = read_table(out, "trials", columns=["spec_hash", "status"])
     ended: dict[str, str] = {}

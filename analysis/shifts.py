@@ -40,7 +40,6 @@ _KEY = ["spec_hash", "family", "kind", "severity", "metric"]
 
 
 def kind_title(kind: str) -> str:
-    """Return the printed name of a kind of corruption, e.g. ``JPEG compression``."""
     return kind.replace("_", " ").replace("gaussian", "Gaussian").replace("jpeg", "JPEG")
 
 
@@ -70,7 +69,6 @@ def read_shifts(out: AnyPath, metric: str | None = None) -> pd.DataFrame:
 
 
 def foreign_sets(sets: Iterable[str]) -> list[str]:
-    """Return the OOD sets among some shift sets, without their mean."""
     return sorted({name for name in sets if name.startswith(f"{OOD}/")} - {FOREIGN_MEAN})
 
 

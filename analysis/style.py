@@ -49,7 +49,6 @@ def applied() -> Iterator[None]:
 
 
 def theme() -> None:
-    """Set the style of figures that are drawn from now on."""
     # A user's defaults would change the figures.
     mpl.rcdefaults()
     sns.set_theme(
@@ -62,7 +61,6 @@ def theme() -> None:
 
 
 def color(index: int) -> tuple[float, float, float]:
-    """Return the colour of the index-th rung or method."""
     red, green, blue = COLORS[index % len(COLORS)]
     return float(red), float(green), float(blue)
 
@@ -71,8 +69,12 @@ CHOSEN = color(3)  # of the selected trial of a search
 
 
 def marker(index: int) -> str:
-    """Return the marker of the index-th rung or method, shifted each time the colours repeat."""
     return MARKERS[(index + index // len(COLORS)) % len(MARKERS)]
+
+
+def look(index: int) -> dict[str, Any]:
+    """Return the colour and the marker of the index-th rung or method."""
+    return {"color": color(index), "marker": marker(index)}
 
 
 def plain_ticks(axis: Axis) -> None:
@@ -83,7 +85,6 @@ def plain_ticks(axis: Axis) -> None:
 
 
 def whole_ticks(axis: Axis) -> None:
-    """Label only integers, on an axis of epochs or other counts."""
     axis.set_major_locator(MaxNLocator(integer=True))
 
 
@@ -112,19 +113,16 @@ def columns_of(count: int) -> int:
 
 
 def panel_title(label: str, columns: int) -> str:
-    """Break a label into lines that fit the width of a panel."""
     return "\n".join(wrap(label, 112 // columns))
 
 
 def legend_below(figure: Figure, handles: Sequence[Artist], columns: int) -> None:
-    """Add a legend below the panels of a figure."""
     figure.legend(
         handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize=7
     )
 
 
 def save(figure: Figure, folder: Path, name: str) -> None:
-    """Write a figure in each of ``FORMATS``."""
     folder.mkdir(parents=True, exist_ok=True)
     # Computing the layout takes as long as drawing a format, so it is computed once.
     figure.draw_without_rendering()

@@ -127,7 +127,6 @@ class Cell:
 
     @property
     def is_blank(self) -> bool:
-        """Return whether the cell is empty or a dash."""
         return self in (Cell(""), NOTHING)
 
     def marked(self, kind: str) -> str:
@@ -170,12 +169,10 @@ def ranked(
 
 
 def records_of(columns: Mapping[str, Iterable[Cell]]) -> list[Record]:
-    """Return the rows of a table from its columns."""
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def capital(text: str) -> str:
-    """Capitalise the first letter of a text."""
     return f"{text[0].upper()}{text[1:]}"
 
 
@@ -202,5 +199,4 @@ def format_ended(counts: Mapping[str, int]) -> str:
 
 
 def full_stops(lines: Sequence[str]) -> list[str]:
-    """End each line with a full stop."""
     return [f"{line.removesuffix('.')}." for line in lines]

@@ -63,7 +63,6 @@ def tidy(run: Run, metrics: Sequence[str] = (), split: str | None = None) -> pd.
 
 
 def write_results_file(out: AnyPath, file: AnyPath) -> str:
-    """Write ``tidy`` with intervals and slots as one Parquet file, and return a description."""
     refuse_existing(file)
     run = load(out)
     intervals = run.intervals.reset_index().assign(split="test")
@@ -79,13 +78,11 @@ def write_results_file(out: AnyPath, file: AnyPath) -> str:
 
 
 def column_in(rows: pd.DataFrame, split: str, metric: str) -> str:
-    """Return the column of a metric or of another quantity in the rows."""
     name = f"{split}/{metric}"
     return name if name in rows else column(split, metric)
 
 
 def flags_of_methods(frame: pd.DataFrame) -> dict[str, list[str]]:
-    """Return the flags of the flagged trials of each method."""
     is_flagged = frame["flags"].notna() & (frame["flags"] != "")
     flagged = frame[is_flagged].drop_duplicates(["method", "spec_hash"])
     groups = flagged.groupby("method", sort=False)["flags"]
@@ -113,7 +110,6 @@ def complaints(run: Run, metric: str | None = None) -> list[str]:
 
 
 def incomplete(run: Run, metric: str) -> list[str]:
-    """Return all ``complaints`` as one line, or an empty list."""
     lines = complaints(run, metric)
     return [f"INCOMPLETE: {'; '.join(lines)}"] if lines else []
 
@@ -273,7 +269,6 @@ def tied(values: Any) -> Any:
 
 
 def unbeaten(rows: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
-    """Return the Pareto-optimal rows, sorted by the metrics."""
     are_less_better = [METRICS[name].is_less_better for name in metrics]
     losses = tied(rows[metrics].to_numpy(dtype=float)) * np.where(are_less_better, 1, -1)
     is_beaten = [((losses <= loss).all(1) & (losses < loss).any(1)).any() for loss in losses]
@@ -325,7 +320,6 @@ def _order(name: str) -> tuple[int, bool, str]:
 
 
 def by_rung(rows: pd.DataFrame, labels: Mapping[int, str]) -> pd.DataFrame:
-    """Return a row per setting and value with its rungs (labels or ``all``)."""
     frame = settings(rows)
     present = sorted(rows["rung"].unique())
     records = []

@@ -24,7 +24,7 @@ from tune_calib.spec.ladder import LADDERS
 from tune_calib.spec.names import IN_PROCESS
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.spec.trial import TrialSpec
-from tune_calib.tuning import run as driver
+from tune_calib.tuning import plan as driver
 from tune_calib.tuning.folder import RunLocation
 from tune_calib.tuning.ladder import LadderRun
 from tune_calib.tuning.work import execution as chosen

@@ -9,9 +9,8 @@ from contextlib import contextmanager
 from itertools import dropwhile
 from pathlib import Path
 
-_OF_DISKS = {  # such an error need not name a path
-    errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG,
-}  # fmt: skip
+# Errors of disks, which need not name a path.
+_OF_DISKS = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG}
 WAY_OUT = "choose another path, or free some space or change permissions there"
 """What helps against most errors of the operating system."""
 
@@ -89,20 +88,18 @@ def find_cause(message: object) -> str:
 
 
 @contextmanager
-def reading(
-    path: Path, damage: str, way: str, errors: tuple[type[Exception], ...] = (Exception,)
-) -> Iterator[None]:
+def reading(path: Path, damage: str, way: str) -> Iterator[None]:
     """Describe the errors of a library that reads a file in one line: ``<path> <damage>; <way>``.
 
     Raises:
         PermissionError: This user may not read the file, which may be whole.
-        DamagedFileError: Any other of the ``errors``.
+        DamagedFileError: Any other error.
     """
     try:
         yield
     except (UserError, MemoryError, PermissionError):
         raise
-    except errors as error:
+    except Exception as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise DamagedFileError(f"{path} {damage} ({reason}); {way}") from None
 
@@ -117,22 +114,24 @@ def describe_os_error(error: OSError) -> str | None:
 
 
 def locate_error(
-    error: BaseException,
-    is_own: Callable[[str], bool],
-    shown: Callable[[str], str] = str,
-    elsewhere: str = "",
+    error: BaseException, is_own: Callable[[str], bool] | None = None, elsewhere: str = ""
 ) -> str:
     """Describe an error in one line, after the innermost line in the user's files that it is from.
 
-    ``shown`` formats the paths of the files; ``elsewhere`` stands for an error from no such file.
-    The kind of error is named unless it is a UserError.
+    By default, these are all files but those of packages, and are named without their folders;
+    ``elsewhere`` stands for an error from no such file. The kind of error is named unless it is a
+    UserError.
     """
     place, text = elsewhere, " ".join(str(error).split())
-    for frame in traceback.extract_tb(error.__traceback__):
-        if is_own(frame.filename):
-            place = f"{shown(frame.filename)} line {frame.lineno}"
-    if isinstance(error, SyntaxError) and error.filename and is_own(error.filename):
+    lines = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    if isinstance(error, SyntaxError) and error.filename and is_own and is_own(error.filename):
         # The file was never run, so it has no frame; the error's text repeats the line.
-        place, text = f"{shown(error.filename)} line {error.lineno}", error.msg
+        lines.append((error.filename, error.lineno))
+        text = error.msg
+    for file, line in lines:
+        if is_own is None and "site-packages" not in file:
+            place = f"{Path(file).name} line {line}"
+        elif is_own is not None and is_own(file):
+            place = f"{file} line {line}"
     kind = "" if isinstance(error, UserError) else type(error).__name__
     return ": ".join(filter(None, (place, kind, text)))

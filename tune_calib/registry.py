@@ -59,13 +59,9 @@ class Registry(Generic[T]):
         caller = sys._getframe(1).f_globals
         origin = self._origin_of_caller(caller)
         if record is None or not isinstance(record, self._record):
-            raise TypeError(
-                f"a {self.kind} must be a {self._record.__name__}, got {short_repr(record)}"
-            )
+            raise TypeError(f"a {self.kind} must be a {self._record.__name__}, got {record!r}")
         if not isinstance(record.name, str) or not self._name.fullmatch(record.name):
-            raise ValueError(
-                f"{short_repr(record.name)} is not a {self.kind} name: use letters, digits, _.-"
-            )
+            raise ValueError(f"{record.name!r} is no {self.kind} name: use letters, digits, _.-")
         if record.name in self._records:
             # A plug-in may register again what its module registered when it was imported.
             is_taken = self._origins[record.name] != OUTSIDE
@@ -100,8 +96,7 @@ class Registry(Generic[T]):
             origin = next((plugin for rule, plugin in self._families if rule(name)), None)
         if origin == OUTSIDE:
             raise UserError(
-                f"{self.kind} {name!r} was registered outside a plug-in; give its file or module "
-                "as `plugin` (in Python: tune_calib.plugins.use)"
+                f"{self.kind} {name!r} was registered outside a plug-in; give its file as `plugin`"
             )
         return origin
 

@@ -7,31 +7,24 @@ import shlex
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-_NUMBER, _WHOLE, _BOOL = "must be a number", "must be a whole number", "must be true or false"
 _WORDS = {
-    "bool_parsing": _BOOL,
-    "bool_type": _BOOL,
-    "dict_type": "must be a mapping of keys to values",
-    "extra_forbidden": "is not a setting",
-    "float_parsing": _NUMBER,
-    "float_type": _NUMBER,
+    **dict.fromkeys(("bool_parsing", "bool_type"), "must be true or false"),
+    **dict.fromkeys(("extra_forbidden", "unexpected_keyword_argument"), "is not a setting"),
+    **dict.fromkeys(("float_parsing", "float_type"), "must be a number"),
+    **dict.fromkeys(("int_from_float", "int_parsing", "int_type"), "must be a whole number"),
+    **dict.fromkeys(("list_type", "tuple_type"), "must be a list"),
+    **dict.fromkeys(
+        ("dict_type", "model_attributes_type", "model_type"), "must be a mapping of keys to values"
+    ),
     "greater_than": "must be above {gt}",
     "greater_than_equal": "must be at least {ge}",
-    "int_from_float": _WHOLE,
-    "int_parsing": _WHOLE,
-    "int_type": _WHOLE,
     "less_than": "must be below {lt}",
     "less_than_equal": "must be at most {le}",
-    "list_type": "must be a list",
     "missing": "is missing",
-    "model_attributes_type": "must be a mapping of keys to values",
-    "model_type": "must be a mapping of keys to values",
     "path_type": "must be a path",
     "string_pattern_mismatch": "may contain only letters, digits and _ . + -",
     "string_type": "must be a string",
     "too_short": "must contain at least {min_length}",
-    "tuple_type": "must be a list",
-    "unexpected_keyword_argument": "is not a setting",
 }
 
 
@@ -65,12 +58,7 @@ def nearest(name: str, known_names: list[str]) -> str:
     close = close or difflib.get_close_matches(name, names, n=1)
     if not close:
         return f"; known: {', '.join(names)}"
-    *others, last = map(repr, close[:_MOST_NAMES])
-    if len(close) > _MOST_NAMES:
-        last += ", ..."
-    if not others:
-        return f"; did you mean {last}?"
-    return f"; did you mean {', '.join(others)} or {last}?"
+    return f"; did you mean {' or '.join(map(repr, close[:_MOST_NAMES]))}?"
 
 
 def format_count(count: int | str, noun: str) -> str:
@@ -102,14 +90,7 @@ def format_yaml(value: Any) -> str:
     """Format a plain JSON value so that ``--set`` reads it back without losing digits."""
     if isinstance(value, str) and value.isidentifier() and value.lower() not in _NO_WORDS:
         return value
-    text = json.dumps(value)
-    if isinstance(value, str):
-        return text
-    # YAML 1.1 reads 1e-05 as a string, unlike 1.0e-05.
-    return _EXPONENT.sub(r"\1.0e", text)
-
-
-_EXPONENT = re.compile(r"(?<![\d.])(-?\d+)e(?=[+-])")
+    return json.dumps(value)
 
 
 def short_repr(value: Any) -> str:

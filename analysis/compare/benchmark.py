@@ -49,7 +49,6 @@ class Benchmark(Flagged):
 
     @property
     def datasets(self) -> "pd.Index[str]":
-        """Return the data set of each experiment."""
         return self.is_run.columns.get_level_values("dataset")
 
     def win_rates(self, metric: str) -> pd.DataFrame:
@@ -121,7 +120,6 @@ class Benchmark(Flagged):
 def benchmark(
     folders: Sequence[AnyPath], baseline: str | None = None, unit: str = "datasets"
 ) -> Benchmark:
-    """Read the scores of runs, or of CalArena's result files, and compare them."""
     if unit not in get_args(Unit):
         raise UserError(f"unknown `unit` {unit!r}; known: {', '.join(get_args(Unit))}")
     values, notes = {}, []
@@ -243,7 +241,6 @@ def _listed(counts: "pd.Series[int]") -> str:
 
 
 def tidy_scores(result: Benchmark) -> pd.DataFrame:
-    """Return a row per experiment and method with its scores."""
     parts = {}
     for metric, scores in result.values.items():
         parts[metric] = scores.stack(KEY, future_stack=True)

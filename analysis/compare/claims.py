@@ -73,7 +73,6 @@ class Changes:
 
     @property
     def mean(self) -> float:
-        """Return the mean over the pairs; NaN without any."""
         return float(self.values.mean()) if len(self.values) else math.nan
 
 
@@ -99,7 +98,6 @@ def judge(groups: Sequence[Sequence[Run]], claim: Claim) -> Verdict:
 
 
 def _decide(undecided: Verdict, changes: Changes, comparisons: int) -> Verdict:
-    """Decide one comparison of a claim with ``comparisons`` of them."""
     values, error, mean = changes.values, changes.error, changes.mean
     undecided = replace(undecided, difference=mean, pairs=len(values))
     if changes.why_no_verdict:
@@ -154,7 +152,6 @@ def _average(groups: Sequence[Sequence[Run]], comparison: Comparison, than: str)
 
 
 def measure(run: Run, comparison: Comparison, than: str) -> Changes:
-    """Return the weighted sums of a comparison in a run, with a pair per seed."""
     weights = comparison.weigh(than)
     labels = set(run.labels.values())
     if absent := [label for label in weights if label not in labels]:

@@ -82,7 +82,6 @@ class Decision:
         return f"{metric.scale * self.margin:.3g}{UNITS[metric.unit]}"
 
     def relation_to(self, name: str) -> str:
-        """Describe the relation to the reference under a name, with the interval."""
         relation = {
             "equivalent": f"equivalent to {name} within {self.margin_text}",
             "undecided": f"not separated from {name}",
@@ -108,7 +107,6 @@ def margin_of(metric: str, requested: float | None = None) -> float:
 def decide_sums(
     run: Run, comparisons: Sequence[Comparison], margin: float | None = None
 ) -> list[Decision]:
-    """Decide on the weighted sums of comparisons of a metric, each with one rung."""
     changes = [_measure(run, comparison, comparison.others[0]) for comparison in comparisons]
     return decide(comparisons, changes, margin)
 
@@ -181,7 +179,6 @@ def decide(
 
 
 def _test(comparison: Comparison, change: Changes, margin: float | None, alpha: float) -> Decision:
-    """Return a decision with its interval and both p, before Holm's correction."""
     metric, pairs = parted(comparison.metric)[0], len(change.values)
     decision = Decision(
         metric=metric,
@@ -237,7 +234,6 @@ def _standard_error(decision: Decision, change: Changes) -> tuple[float, float]:
 
 
 def decisions_table(decisions: Sequence[Decision], head: str) -> Table:
-    """Build a table of decisions on one metric; ``head`` is that of the methods."""
     metric, level = decisions[0].metric, f"{_percent(decisions[0].level)} interval"
     holm_head = " (Holm)" if len(decisions) > 1 else ""
     records = []

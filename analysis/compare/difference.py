@@ -26,7 +26,6 @@ def difference(
     split: str | None = None,
     margin: float | None = None,
 ) -> View:
-    """Compare the shared rungs of two runs with matched seeds, and list settings that differ."""
     if margin is not None and len(metrics) != 1:
         raise UserError("`margin` applies to a single `metric`, whose unit it has")
     shared = _shared_rungs(first, second)

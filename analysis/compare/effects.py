@@ -17,9 +17,10 @@ An effect is a weighted sum of cells (``Comparison.weigh``), which is decided li
 
 import json
 import math
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import chain, combinations, product
 from typing import Any
 
 import pandas as pd
@@ -74,13 +75,6 @@ class Lattice:
         needs = {factor.name: frozenset(factor.needs) for factor in design.factors}
         return cls(tuple(needs), needs, labels)
 
-    @property
-    def is_complete(self) -> bool:
-        """Return whether every combination that can act was run."""
-        if len(self.steps) > MOST_FACTORS:
-            return False
-        return self.labels.keys() >= set(list_combinations(self.needs))
-
     def contributions(self, step: str) -> list[tuple[Steps, Steps]]:
         """Return the pairs of cells without and with a step, of those that were run."""
         pairs = []
@@ -94,33 +88,11 @@ class Lattice:
         smaller = frozenset(self.steps[: self.steps.index(step)])
         return smaller, smaller | {step}
 
-    def share_orders(self) -> dict[tuple[Steps, Steps], float]:
-        """Return the share of the orders of all steps that pass from a cell to a larger one."""
-        cells = list_combinations(self.needs)
-        orders_to = dict.fromkeys(cells, 0)  # from the base to a cell
-        orders_from = dict.fromkeys(cells, 0)  # from a cell to the full method
-        orders_to[cells[0]] = orders_from[cells[-1]] = 1
-        edges = []
-        for cell in cells:
-            for step in self.steps:
-                if step not in cell and cell | {step} in orders_to:
-                    edges.append((cell, cell | {step}))
-        for cell, larger in edges:
-            orders_to[larger] += orders_to[cell]
-        for cell, larger in reversed(edges):
-            orders_from[cell] += orders_from[larger]
-        total = orders_to[cells[-1]]
-        shares = {}
-        for cell, larger in edges:
-            shares[cell, larger] = orders_to[cell] * orders_from[larger] / total
-        return shares
-
-    def weigh(self, sums: Mapping[Steps, float]) -> Weights:
+    def weigh(self, terms: Iterable[tuple[Steps, float]]) -> Weights:
         """Return the weights of rungs; those of cells with one trial add up."""
-        weights: Weights = {}
-        for cell, weight in sums.items():
-            label = self.labels[cell]
-            weights[label] = weights.get(label, 0.0) + weight
+        weights = defaultdict[str, float](float)
+        for cell, weight in terms:
+            weights[self.labels[cell]] += weight
         return {label: weight for label, weight in weights.items() if abs(weight) > 1e-12}
 
 
@@ -129,13 +101,11 @@ def list_effects(lattice: Lattice, design: str) -> dict[str, dict[str, Weights]]
     effects: dict[str, dict[str, Weights]] = {}
     if design == PATH:
         effects["path"] = _differences(lattice, "path")
-    elif lattice.is_complete:
+    elif len(lattice.steps) <= MOST_FACTORS:
         effects["shapley"] = _shapley(lattice)
-    if design == "factorial":
-        effects["main"] = _main(lattice)
-        effects["interaction"] = _interactions(lattice)
-    elif design == "pairs":
-        effects |= _contrasts(lattice)
+    if design in ("factorial", "pairs"):
+        for size, kind in enumerate(("main", "interaction"), start=1):
+            effects[kind] = _contrasts(lattice, size, is_fraction=design == "pairs")
     else:
         kind = "added" if design == "add-one" else "removed"
         effects[kind] = _differences(lattice, kind)
@@ -143,71 +113,55 @@ def list_effects(lattice: Lattice, design: str) -> dict[str, dict[str, Weights]]
 
 
 def _shapley(lattice: Lattice) -> dict[str, Weights]:
-    sums: dict[str, dict[Steps, float]] = {step: {} for step in lattice.steps}
-    for (cell, larger), share in lattice.share_orders().items():
-        (step,) = larger - cell
-        sums[step][cell] = sums[step].get(cell, 0.0) - share
-        sums[step][larger] = sums[step].get(larger, 0.0) + share
-    return {step: lattice.weigh(of_step) for step, of_step in sums.items()}
+    """Weigh each change by the share of the orders of all steps that pass from cell to cell."""
+    cells = list_combinations(lattice.needs)
+    if not lattice.labels.keys() >= set(cells):
+        return {}
+    orders_to = dict.fromkeys(cells, 0)  # from the base to a cell
+    orders_from = dict.fromkeys(cells, 0)  # from a cell to the full method
+    orders_to[cells[0]] = orders_from[cells[-1]] = 1
+    edges = []
+    for cell, step in product(cells, lattice.steps):
+        if step not in cell and cell | {step} in orders_to:
+            edges.append((step, cell, cell | {step}))
+    for _, cell, larger in edges:
+        orders_to[larger] += orders_to[cell]
+    for _, cell, larger in reversed(edges):
+        orders_from[cell] += orders_from[larger]
+    terms: dict[str, list[tuple[Steps, float]]] = {step: [] for step in lattice.steps}
+    for step, cell, larger in edges:
+        share = orders_to[cell] * orders_from[larger] / orders_to[cells[-1]]
+        terms[step] += [(cell, -share), (larger, share)]
+    return {step: lattice.weigh(of_step) for step, of_step in terms.items()}
 
 
-def _main(lattice: Lattice) -> dict[str, Weights]:
+def _contrasts(lattice: Lattice, size: int, is_fraction: bool) -> dict[str, Weights]:
+    """Weigh cells by their signs: all of a two-level fraction, else those with all combinations."""
     effects = {}
-    for step in lattice.steps:
-        pairs = lattice.contributions(step)
-        sums: dict[Steps, float] = {}
-        for cell, larger in pairs:
-            sums |= {cell: -1 / len(pairs), larger: 1 / len(pairs)}
-        if pairs:
-            effects[step] = lattice.weigh(sums)
-    return effects
-
-
-def _interactions(lattice: Lattice) -> dict[str, Weights]:
-    effects = {}
-    for first, second in combinations(lattice.steps, 2):
-        squares = []
+    for steps in combinations(lattice.steps, size):
+        cells = list(lattice.labels) if is_fraction else []
         for cell in lattice.labels:
-            corners = cell, cell | {first}, cell | {second}, cell | {first, second}
-            if len(set(corners)) == 4 and lattice.labels.keys() >= set(corners):
-                squares.append(corners)
-        sums: dict[Steps, float] = {}
-        for corners in squares:
-            for corner, sign in zip(corners, (1, -1, -1, 1), strict=True):
-                sums[corner] = sums.get(corner, 0.0) + sign / (2 * len(squares))
-        if squares:
-            effects[f"{first} x {second}"] = lattice.weigh(sums)
-    return effects
-
-
-def _contrasts(lattice: Lattice) -> dict[str, dict[str, Weights]]:
-    """Return the contrasts of a two-level fraction, whose cells have signs."""
-    effects: dict[str, dict[str, Weights]] = {"main": {}, "interaction": {}}
-    half = len(lattice.labels) / 2
-    for size, kind in enumerate(effects, start=1):
-        for steps in combinations(lattice.steps, size):
-            sums = {}
-            for cell in lattice.labels:
-                absent = len(set(steps) - cell)
-                sums[cell] = (-1) ** absent / half
-            effects[kind][" x ".join(steps)] = lattice.weigh(sums)
+            corners = [cell | part for part in list_combinations(dict.fromkeys(steps, ()))]
+            if cell.isdisjoint(steps) and not is_fraction and lattice.labels.keys() >= set(corners):
+                cells += corners
+        terms = [(cell, 2 / len(cells) * (-1) ** len(set(steps) - cell)) for cell in cells]
+        if terms:
+            effects[" x ".join(steps)] = lattice.weigh(terms)
     return effects
 
 
 def _differences(lattice: Lattice, kind: str) -> dict[str, Weights]:
     effects = {}
     for step in lattice.steps:
-        larger = lattice.needs[step] | {step}
-        smaller = larger - {step}
+        smaller, larger = lattice.needs[step], lattice.needs[step] | {step}
         if kind == "removed":
             larger = frozenset(lattice.steps)
-            smaller = frozenset(
-                other for other in larger - {step} if step not in lattice.needs[other]
-            )
+            dependents = {other for other in larger if step in lattice.needs[other]}
+            smaller = larger - {step} - dependents
         elif kind == "path":
             smaller, larger = lattice.in_order(step)
         if {smaller, larger} <= lattice.labels.keys():
-            effects[step] = lattice.weigh({smaller: -1.0, larger: 1.0})
+            effects[step] = lattice.weigh([(smaller, -1.0), (larger, 1.0)])
     return effects
 
 
@@ -229,7 +183,6 @@ class Effect:
 def compute_effects(
     run: Run, metric: str = "ece", margin: float | None = None, has_posthoc: bool = False
 ) -> list[Effect]:
-    """Compute and decide all effects of a design on a metric."""
     design = design_of(run)
     lattice = Lattice.of(design, run, has_posthoc)
     labels = list(dict.fromkeys(lattice.labels.values()))  # without controls, which may lack seeds
@@ -258,7 +211,6 @@ def compute_effects(
 
 
 def design_of(run: Run) -> DesignRecord:
-    """Return the design of a run, and refuse one without."""
     if run.manifest.design is None:
         raise UserError(
             f"{run.out} has no design: run the ladder with `design` factorial, for example"
@@ -272,7 +224,6 @@ def layers(run: Run) -> list[bool]:
 
 
 def describe_carriers(effects: list[Effect]) -> str:
-    """Describe which settings of a path carry most of the change from its start to its end."""
     metric = effects[0].decision.metric
     sign = 1 if METRICS[metric].is_less_better else -1
     gains = {effect.name: -sign * effect.decision.difference for effect in effects}
@@ -307,7 +258,6 @@ def describe_order(effects: list[Effect]) -> list[str]:
 
 
 def tables(run: Run, metric: str, margin: float | None = None) -> list[Table]:
-    """Build a table for each kind of effect on a metric."""
     built: list[Table] = []
     for has_posthoc in layers(run):
         effects = compute_effects(run, metric, margin, has_posthoc)
@@ -321,11 +271,9 @@ def tables(run: Run, metric: str, margin: float | None = None) -> list[Table]:
 
 def tables_of_page(run: Run) -> list[Table]:
     """Build the tables of all metrics of a run with a design; none for others."""
-    built: list[Table] = []
-    if run.manifest.design is not None:
-        for metric in METRICS_OF_EFFECTS:
-            built += tables(run, metric)
-    return built
+    if run.manifest.design is None:
+        return []
+    return list(chain.from_iterable(tables(run, metric) for metric in METRICS_OF_EFFECTS))
 
 
 def _table(run: Run, effects: list[Effect], has_posthoc: bool, is_first: bool) -> Table:
@@ -374,15 +322,11 @@ def _table(run: Run, effects: list[Effect], has_posthoc: bool, is_first: bool) -
 
 
 def view(run: Run, metric: str, margin: float | None = None) -> View:
-    """Return the effects on a metric, with the network check and the cells that were not run."""
     rows: list[dict[str, Any]] = []
     for has_posthoc in layers(run):
         for effect in compute_effects(run, metric, margin, has_posthoc):
-            row = {**vars(effect), **vars(effect.decision), "effect": effect.name}
-            for key in ("decision", "name", "method", "reference"):
-                del row[key]
-            rows.append(row)
-    frame = pd.DataFrame(rows)
+            rows.append({**vars(effect), **vars(effect.decision), "effect": effect.name})
+    frame = pd.DataFrame(rows).drop(columns=["decision", "name", "method", "reference"])
     notes = [f"{compute_network_check(run).sentence}."]
     for label, reason in design_of(run).invalid.items():
         notes.append(f"Not run: {label}, since {reason}.")

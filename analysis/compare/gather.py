@@ -87,11 +87,9 @@ class Flagged:
     flags: Mapping[str, list[str]]  # values of the column ``flags`` in the trials of each method
 
     def label(self, method: str) -> str:
-        """Return the name of a method with the signs of its flags."""
         return append_flag_signs(method, self.flags.get(method, []))
 
     def legend(self) -> list[str]:
-        """Explain the signs."""
         return legend(chain.from_iterable(self.flags.values()))
 
 
@@ -247,7 +245,6 @@ def over_seeds(run: Run, metric: str, split: str = "test") -> Matched:
 
 
 def over_columns(table: Scores) -> Matched:
-    """Match methods by the columns of their scores, averaged over seeds."""
     values = table.values.T.set_axis(list(map(column_name, table.values.columns)))
     unit = "(data set, backbone) column"
     return Matched(table.metric, unit, values, notes=table.notes, flags=table.flags)

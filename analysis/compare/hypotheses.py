@@ -46,7 +46,6 @@ def compare(matched: Matched, baseline: str, test: str) -> pd.DataFrame:
 
 
 def holm(p: Iterable[float]) -> intervals.Floats:
-    """Return p-values with Holm's correction over those that are not NaN."""
     corrected = np.array(list(p), dtype=np.float64)
     is_tested = ~np.isnan(corrected)
     if is_tested.sum() > 1:  # the function collects garbage, which takes a tenth of a second
@@ -121,7 +120,6 @@ def _explain_no_test(difference: intervals.Floats, test: str) -> str:
 
 
 def describe_blocks(blocks: int, methods: int) -> str:
-    """Describe the number of blocks of a plan, and the numbers that tests of methods need."""
     comparisons = methods - 1
     # The least numbers of pairs with which Wilcoxon's test can be significant.
     alone, corrected = (

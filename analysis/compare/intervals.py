@@ -97,7 +97,6 @@ def signed_rank_interval(differences: Floats) -> tuple[float, float]:
 
 
 def is_exact(differences: Floats) -> bool:
-    """Return whether the null distribution of the signed ranks is exact: no zeros and no ties."""
     sizes = np.abs(differences)
     return bool(sizes.all()) and len(np.unique(sizes)) == len(sizes)
 
@@ -109,7 +108,6 @@ def _pair_means(values: Floats) -> Floats:
 
 @lru_cache(maxsize=4)  # most methods of a comparison have the same number of pairs
 def _rank_sums(n: int) -> Floats:
-    """Compute the null distribution of the sum of positive ranks, from 0 to n (n + 1) / 2."""
     share: Floats = np.ones(1)
     for rank in range(1, n + 1):
         # A further rank has an even chance of being added to the sum.

@@ -37,7 +37,6 @@ class NetworkCheck:
 
     @property
     def is_recorded(self) -> bool:
-        """Return whether the confidence gap is known."""
         return not math.isnan(self.gap)
 
     @property
@@ -55,7 +54,6 @@ class NetworkCheck:
 
     @property
     def brief(self) -> str:
-        """Describe the networks in a part of a sentence, for the head of a page."""
         if not self.is_recorded:
             return "whether the base network is over-confident was not recorded"
         fit = f" (accuracy on train {format_value('accuracy', self.train)})"
@@ -67,7 +65,6 @@ class NetworkCheck:
 
     @property
     def sentence(self) -> str:
-        """Describe the networks for captions and pages, without a full stop."""
         if not self.is_recorded:
             return "The over-confidence of the base network was not recorded"
         name = f" ({self.method})" if self.method else ""
@@ -149,7 +146,6 @@ def base_rows(run: Run) -> pd.DataFrame:
 
 
 def compute_baseline_check(trials: pd.DataFrame) -> NetworkCheck:
-    """Check the networks of the baseline of a search, whose rows have rung -1, on ``select``."""
     return _compute_check(known_networks(trials[trials["rung"] < 0], "select"), "select")
 
 

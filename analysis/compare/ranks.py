@@ -151,7 +151,6 @@ def tidy_ranks(table: RankTable) -> pd.DataFrame:
 
 
 def _without_nan(frame: pd.DataFrame) -> dict[Any, Any]:
-    """Return the rows of a frame, with None for NaN, which JSON does not have."""
     return frame.astype(object).where(frame.notna(), None).to_dict("index")
 
 
@@ -231,7 +230,6 @@ def view_averages(averages: Averages) -> View:
 
 
 def draw_averages(averages: Averages) -> Drawing | None:
-    """Draw a bar per method: its average ECE, split into an over- and an under-confident part."""
     if not set(_PARTS) <= set(averages.values):
         return None
     parts = 100 * averages.values[list(_PARTS)]

@@ -44,7 +44,6 @@ class DeclaredTest:
 
 
 def judge(matched: Matched, test: str, baseline: str | None = None) -> DeclaredTest:
-    """Run a declared test."""
     if test not in (*PAIRED_TESTS, "friedman"):
         raise UserError(f"unknown `test` {test!r}; known: {', '.join(PAIRED_TESTS)}, friedman")
     methods = list(map(str, matched.values))
@@ -66,7 +65,6 @@ def are_rivals(run: Run) -> bool:
 
 
 def for_report(run: Run, test: str) -> list[DeclaredTest]:
-    """Run the tests of a comparison's report on ECE, unless fewer than two methods have numbers."""
     if len(run.rungs) < 2 or not are_rivals(run):
         return []
     matched = over_seeds(run, "ece")
@@ -82,7 +80,6 @@ def for_report(run: Run, test: str) -> list[DeclaredTest]:
 def add_decisions(
     run: Run, verdict: DeclaredTest, margin: float | None = None, split: str = "test"
 ) -> DeclaredTest:
-    """Add the decisions between each method of a run and the baseline of a test."""
     if verdict.baseline is None:
         return verdict
     name, reference = column(split, verdict.matched.metric), (verdict.baseline,)
@@ -110,7 +107,6 @@ def spreads_of(matched: Matched) -> pd.DataFrame:
 
 
 def view(verdict: DeclaredTest) -> View:
-    """Return the spread of each method, then the declared test."""
     metric, result, matched = verdict.matched.metric, verdict.friedman, verdict.matched
     label, head = label_of("significance", metric), METRICS[metric].head
     spreads, cell = verdict.spreads, partial(Cell.number, metric)
@@ -194,7 +190,6 @@ def _sentences(verdict: DeclaredTest) -> list[str]:
 
 
 def friedman_sentence(result: Friedman) -> str:
-    """Describe the result of Friedman's test, or the reason for having none."""
     if result.statement:
         return f"No p-value: {result.statement}."
     text = f"Friedman over {result.blocks} blocks: chi-square {result.statistic:.2f}, "

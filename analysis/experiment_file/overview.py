@@ -1,7 +1,7 @@
 """The page over several runs and searches: those of an experiment file or of a papers' table."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from analysis.ladder.files import describe_best
 from analysis.ladder.means import ladder_table
@@ -43,15 +43,16 @@ class Overview:
     def _add(
         self, results: Run | SearchResults, what: str, setting: str, planned: str, lead: str
     ) -> None:
-        name, counts = results.out.name, results.counts()
-        row = {"entry": Cell(name), "what": Cell(what), "setting": Cell(setting)}
-        row["planned"] = Cell(planned, float(planned.split()[0]))
-        self.rows.append(row | {"ended": Cell(format_counts(counts) or "none")})
+        name = results.out.name
+        self.rows.append({
+            "entry": Cell(name), "what": Cell(what), "setting": Cell(setting),
+            "planned": Cell(planned, float(planned.split()[0])),
+            "ended": Cell(format_counts(results.counts()) or "none"),
+        })  # fmt: skip
         if lead:
             self.leads.append(f"{name}: {lead[0].lower()}{lead[1:]}")
 
     def add_run(self, run: Run) -> None:
-        """Add a ladder or comparison."""
         name, manifest = run.out.name, run.manifest
         planned = format_count(len(manifest.planned), "trial")
         self._add(run, manifest.title, describe_setting(run), planned, describe_best(run))
@@ -68,7 +69,6 @@ class Overview:
             self.rungs.append(record | {"trials": Cell.ended(run.counts(rung.index))})
 
     def add_search(self, search: SearchResults) -> None:
-        """Add a search."""
         name, what = search.out.name, f"Search of {search.manifest.question.method}"
         setting = f"searched on select for {' and '.join(search.metrics)}; {search.seeds()}"
         planned = format_count(search.outcome.planned, "suggestion")
@@ -77,27 +77,23 @@ class Overview:
         self.is_complete &= "missing" not in search.counts()
         self.troubles += [f"{name}: {line}" for line in search.warnings()]
         self.flags += list(search.trials["flags"])
-        self.commands += search.commands
+        self.commands += [record.command for record in search.manifest.commands]
         evaluated = "not evaluated"
         if (search.out / SEARCH_EVALUATED).exists():
             evaluated = f"suggestion {SearchEvaluated.read(search.out).trial} was evaluated"
         metric, accuracy = METRICS[search.metrics[0]].head, METRICS["accuracy"].head
         # Each row names its metric, since searches for different metrics cannot share a column.
         for row in best(search, 1).records:
-            choice = {"entry": Cell(name), "suggestion": row["suggestion"]}
-            choice |= {"searched for": Cell(metric), "value": row[metric]}
-            choice |= {accuracy: row[accuracy], "on test": Cell(evaluated)}
-            self.choices.append(choice)
+            self.choices.append({
+                "entry": Cell(name), "suggestion": row["suggestion"],
+                "searched for": Cell(metric), "value": row[metric],
+                accuracy: row[accuracy], "on test": Cell(evaluated),
+            })  # fmt: skip
 
     def render(
-        self,
-        title: str,
-        lead: str = "",
-        further: Sequence[Section] = (),
-        command: str = "",
-        files: Sequence[str] = (),
-    ) -> str:
-        """Return the page; ``further`` sections precede those of the entries."""
+        self, title: str, lead: str = "", further: Sequence[Section] = (),
+        command: str = "", files: Sequence[str] = (),
+    ) -> str:  # fmt: skip
         state = "Complete: every entry" if self.is_complete else "Not every entry"
         leads = [*filter(None, [lead]), *self.leads[:_MOST_LEADS]]
         if len(self.leads) > _MOST_LEADS:
@@ -108,11 +104,10 @@ class Overview:
         )
         names = [record["entry"].text for record in self.rows]
         pages = {name: f"{name}/{PAGE}" for name in names if (self.out / name / PAGE).exists()}
-        entries = Table("entry-rows", "Each name links to its page.", self.rows)
-        results = "Mean ± standard deviation over trials, on test."
-        rungs = Table("rung-rows", results, self.rungs, chosen_by=("entry",))
-        choices = Table("choice-rows", searches, self.choices, chosen_by=("entry",))
-        linked = [replace(table, links=pages) for table in (entries, rungs, choices)]
+        results, own = "Mean ± standard deviation over trials, on test.", ("entry",)
+        entries = Table("entry-rows", "Each name links to its page.", self.rows, links=pages)
+        rungs = Table("rung-rows", results, self.rungs, chosen_by=own, links=pages)
+        choices = Table("choice-rows", searches, self.choices, chosen_by=own, links=pages)
         commands = command or "\n".join(dict.fromkeys(self.commands))
         return Page(
             title=title,
@@ -123,9 +118,9 @@ class Overview:
             troubles=self.troubles,
             sections=[
                 *further,
-                Section("entries", "Entries", full_stops(legend(self.flags)), linked[:1]),
-                Section("results", "Results on test", tables=linked[1:2]),
-                Section("searches", "Searches", tables=linked[2:]),
+                Section("entries", "Entries", full_stops(legend(self.flags)), [entries]),
+                Section("results", "Results on test", tables=[rungs]),
+                Section("searches", "Searches", tables=[choices]),
             ],
             steps={
                 "Run it again; finished trials are skipped.": commands,
@@ -136,7 +131,6 @@ class Overview:
 
 
 def write_overview(out: AnyPath, entries: Sequence[AnyPath]) -> AnyPath:
-    """Write the page over the entries of an experiment file, and return its path."""
     overview = Overview(out)
     for entry in entries:
         try:

@@ -15,7 +15,7 @@ from analysis.compare.effects import METRICS_OF_EFFECTS
 from analysis.compare.hypotheses import PAIRED_TESTS
 from analysis.compare.network_check import compute_network_check
 from analysis.figure import LADDER_FIGURES, Figure
-from analysis.ladder import learning, shift_tables, tables, tuned
+from analysis.ladder import shift_tables, tables, tuned
 from analysis.ladder.means import is_comparable, ladder_table
 from analysis.ladder.results import LadderResults, last_epochs, samples
 from analysis.load import Run, load
@@ -48,7 +48,6 @@ _FEW_IMPORTS = 12  # of which a report shows each
 
 
 def write_files(run: Run, test: str | None, options: Sequence[str], folder: Path) -> Text:
-    """Write the files of a report, and return its text."""
     if run.trials.empty:
         planned = format_count(len(run.manifest.planned), "trial")
         return Text([f"{run.out}: no result yet, {planned} planned"])
@@ -62,18 +61,18 @@ def write_files(run: Run, test: str | None, options: Sequence[str], folder: Path
         raise UserError("compares methods; the rungs of a ladder build on each other", "test")
     results = LadderResults(run, test or PAIRED_TESTS[0])
     make_page = partial(page, results, options=options)
-    figures = in_order(LADDER_FIGURES)
-    names, gallery = write_folder(folder, _texts(results), figures, results, make_page)
+    names, gallery = write_folder(
+        folder, _texts(results), in_order(LADDER_FIGURES), results, make_page
+    )
     parts: list[Part] = [tables.ladder(run)]
-    for table in (learning.table(run), tables.recipes(run), tuned.table(run)):
+    for table in (shift_tables.learning_table(run), tables.recipes(run), tuned.table(run)):
         if table.records:
             parts += [table.caption, replace(table, caption="")]
     if commands := tuned.list_commands(run):
         parts += ["to repeat a tuned method alone:", *commands]
     bad = run.trials[run.trials["status"] != "done"].fillna({"message": "no message"})
-    reasons = bad[["rung_label", "status", "message"]].itertuples(index=False, name=None)
-    for (label, status, message), count in Counter(reasons).items():
-        parts.append(Prose(f"{count} x {label}: {status}, {message}"))
+    reasons = bad["rung_label"].str.cat([bad["status"]], ": ").str.cat([bad["message"]], ", ")
+    parts += [Prose(f"{count} x {text}") for text, count in Counter(reasons).items()]
     parts += map(Prose, [*tables.weak_heads(run), *gallery.remarks])
     return Text([*parts, *list_files(run.out, names)])
 
@@ -150,7 +149,6 @@ def load_run(
     metrics: tuple[str, ...] = (),
     intervals: bool = False,
 ) -> Run:
-    """Load a run with the options of its report."""
     run = replace(load(out), shows_network_check=regime, shown=metrics, shows_intervals=intervals)
     if published is not None:
         run = compare_with(run, published)
@@ -177,29 +175,26 @@ def load_run(
 def _texts(results: LadderResults) -> dict[str, str]:
     run = results.run
     files = in_files(tables.ladder(run), ladder_table(run))
-    recipe_table = tables.recipes(run)
+    recipe_table, tuned_table = tables.recipes(run), tuned.table(run)
     if recipe_table.records:
         files["ladder.md"] += f"\n{recipe_table.caption}\n\n{body(recipe_table)}\n"
         texts = pd.DataFrame(list(recipe_table.records)).map(attrgetter("text"))
         files |= in_files(recipe_table, texts)
         del files["recipes.md"]
-    if (tuned_table := tuned.table(run)).records:
+    if tuned_table.records:
         texts = pd.DataFrame(list(tuned_table.records)).map(attrgetter("text"))
         files |= in_files(tuned_table, texts.assign(command=tuned.list_commands(run)))
     if weak := tables.weak_heads(run):
-        for line in weak:
-            files["ladder.md"] += f"\n- {line}"
-        files["ladder.md"] += "\n"
-    parts = [f"{run.manifest.setting}."]
+        files["ladder.md"] += "".join(f"\n- {line}" for line in weak) + "\n"
     settings = tables.rung_settings(run)
+    files["settings.md"] = f"{run.manifest.setting}.\n"
     if settings.records:
-        parts.append(markdown(settings))
-    files["settings.md"] = "\n\n".join(parts) + "\n"
+        files["settings.md"] += f"\n{markdown(settings)}\n"
     if len(results.intervals):
         files["intervals.csv"] = results.intervals.to_csv(index=False)
     for shift in shift_tables.shift_tables(run):
         files |= in_files(shift_tables.table(run, shift), shift_tables.means(run, shift))
-    files |= in_files(learning.table(run), learning.curve(run))
+    files |= in_files(shift_tables.learning_table(run), shift_tables.curve(run))
     last = last_epochs(run, results.statistics)
     files |= in_files(samples(run, last), last)
     if run.manifest.design is not None:
@@ -217,17 +212,21 @@ def _texts(results: LadderResults) -> dict[str, str]:
 def page(
     results: LadderResults, gallery: Gallery, files: Sequence[str], options: Sequence[str] = ()
 ) -> str:
-    """Return the page as HTML."""
     run, manifest = results.run, results.run.manifest
-    state = f"Complete: all {len(manifest.planned)} planned trials are done."
-    if set(run.counts()) != {"done"}:
-        ended = format_counts(run.counts())
-        state = f"Not all of the {len(manifest.planned)} planned trials are done: {ended}."
+    planned, ended = len(manifest.planned), format_counts(run.counts())
+    state = f"Not all of the {planned} planned trials are done: {ended}."
+    if set(run.counts()) == {"done"}:
+        state = f"Complete: all {planned} planned trials are done."
     # The header shows the setting and the network check.
     main = tables.ladder(run).with_requested().without_blank()
     main = replace(main, notes=tables.notes(run), caption=main.caption.partition("\n")[2])
     is_evaluation = run.out.name == EVALUATION and (run.out.parent / SEARCH_MANIFEST).exists()
-    main_tables = [main, tuned.table(run), learning.table(run), tables.drawn_intervals(run)]
+    main_tables = [
+        main,
+        tuned.table(run),
+        shift_tables.learning_table(run),
+        tables.drawn_intervals(run),
+    ]
     shifts = [shift_tables.table(run, shift) for shift in shift_tables.shift_tables(run)]
     tested: dict[str, Table] = {}  # the table of spreads is that of every test
     for verdict in results.verdicts:
@@ -236,7 +235,7 @@ def page(
     single_trials = [tables.trials(run), tables.intervals(run, results.intervals)]
     sections = [
         Section("effects", "Effects of the steps", tables=effects.tables_of_page(run)),
-        Section("results", "Results", tables=[*main_tables, tables.recipes(run)]),
+        Section("results", "Results", tables=main_tables),
         Section("shift", "Under shift", tables=shifts),
         Section("figures", "Figures", gallery.remarks, figures=gallery.pictures),
         Section("significance", "Significance", tables=list(tested.values())),
@@ -250,14 +249,13 @@ def page(
     commands = steps(run.trials, manifest.command, options)
     if of_methods := tuned.list_commands(run):
         commands["Repeat a tuned method alone."] = "\n".join(of_methods)
-    # The lead says that the over-confidence was not recorded.
-    sentence = check.sentence if check.is_recorded or not lead else ""
     return Page(
         title=manifest.title,
         lead=lead,
         details=manifest.setting,
         setting=tables.describe_setting(run),
-        network_check=sentence,
+        # The lead says that the over-confidence was not recorded.
+        network_check=check.sentence if check.is_recorded or not lead else "",
         state=state,
         troubles=[*complaints(run), *tables.weak_heads(run)],
         sections=sections,
@@ -275,11 +273,11 @@ def describe_best(run: Run) -> str:
     if len(means) < 2 or metric.direction is None:
         return ""
     head = f"Of {len(means)} {run.row_name}s compared by {metric.title} on test"
+    check = compute_network_check(run).brief
     ranking = list(tied(means).sort_values(ascending=metric.is_less_better, kind="stable").index)
     best, base = run.labels[ranking[0]], run.bases[ranking[0]].label
+    value = format_value(metric.name, means[ranking[0]])
     if not is_comparable(run, metric.name)[best]:
-        value = format_value(metric.name, means[ranking[0]])
-        check = compute_network_check(run).brief
         return f"{head}, none is the best, since {best} ({value}) may not be; {check}."
     others = [run.labels[rung] for rung in means.index if run.labels[rung] != best]
     comparisons = [Comparison(best, (other,), metric.name) for other in others]
@@ -288,7 +286,7 @@ def describe_best(run: Run) -> str:
     is_shown = all(decision.outcome == "better" for decision in decisions.values())
     title = "is the best" if is_shown else "has the best mean"
     name = f"{best}, the base," if best == base else best
-    parts = [f"{name} {title} ({metric.title} {format_value(metric.name, means[ranking[0]])})"]
+    parts = [f"{name} {title} ({metric.title} {value})"]
     names = {base: base} if base in decisions else {}
     for runner_up in ranking[1:2]:
         label = run.labels[runner_up]
@@ -297,6 +295,4 @@ def describe_best(run: Run) -> str:
     endings = dict.fromkeys(
         f"intervals over {decisions[label].over}" for label in names if not decisions[label].why
     )
-    return "; ".join(
-        [f"{head}, {', '.join(parts)}", *endings, f"{compute_network_check(run).brief}."]
-    )
+    return "; ".join([f"{head}, {', '.join(parts)}", *endings, f"{check}."])

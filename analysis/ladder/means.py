@@ -48,7 +48,7 @@ def ladder_table(
             numbers[rung.index] = values.dropna().astype(float)
         matched = match_values(run, metric, split)
         for rung in run.rungs:
-            base = run.bases[rung.index].index
+            base, values = run.bases[rung.index].index, numbers[rung.index]
             change_before = change_base = math.nan
             if rung.kind == "step" and previous is not None:
                 change_before = _change(matched, numbers, previous, rung.index)
@@ -56,18 +56,12 @@ def ladder_table(
                 change_base = _change(matched, numbers, base, rung.index)
             flags = count_flags(run.flags(rung.index)).items()
             row = {
-                "rung": rung.index,
-                "label": rung.label,
-                "kind": rung.kind,
-                "metric": metric,
-                "n": len(numbers[rung.index]),
-                "mean": numbers[rung.index].mean(),
-                "sd": numbers[rung.index].std(ddof=1),
-                "change_before": change_before,
-                "change_base": change_base,
+                "rung": rung.index, "label": rung.label, "kind": rung.kind, "metric": metric,
+                "n": len(values), "mean": values.mean(), "sd": values.std(ddof=1),
+                "change_before": change_before, "change_base": change_base,
                 "statuses": format_counts(run.counts(rung.index)),
                 "flags": ", ".join(f"{flag.name} ({n})" for flag, n in flags),
-            }
+            }  # fmt: skip
             for key in printed.columns:
                 row[f"published {key[0]} {key[1]}"] = printed[key].get(rung.label)
             rows.append(row)
@@ -103,20 +97,18 @@ def nll_gains(run: Run) -> list[float]:
     and less than 0 is worse than the base. NaN for the base itself, and where its calibration part
     is printed as 0.
     """
-    nll = ladder_table(run, ["nll"]).set_index("rung")
-    parts = ladder_table(run, ["nll_calibration"]).set_index("rung")["mean"]
-    matched, matched_parts = match_values(run, "nll"), match_values(run, "nll_calibration")
+    changes = ladder_table(run, ["nll"]).set_index("rung")["change_base"].astype(float)
+    means = ladder_table(run, ["nll_calibration"]).set_index("rung")["mean"]
+    matched, parts = match_values(run, "nll"), match_values(run, "nll_calibration")
     gains = []
     for rung in run.rungs:
         base = run.bases[rung.index].index
-        part = float(parts[base])
+        part = float(means[base])
         has_both = matched[[rung.index, base]].notna().all(axis="columns")
         if not has_both.all():
-            part = float(matched_parts.loc[has_both, base].mean())
-        gain = math.nan
-        if not math.isnan(part) and rounded("nll", part) > 0:
-            gain = -float(nll["change_base"][rung.index]) / part
-        gains.append(gain)
+            part = float(parts.loc[has_both, base].mean())
+        is_some = not math.isnan(part) and rounded("nll", part) > 0
+        gains.append(-float(changes[rung.index]) / part if is_some else math.nan)
     return gains
 
 
@@ -162,18 +154,18 @@ def published_columns(run: Run, metric: str = "ece") -> pd.DataFrame:
 def spread_over(run: Run) -> str:
     """Describe the seeds over which the spread is computed."""
     networks, heads = len(run.manifest.network_seeds), len(run.manifest.head_seeds)
+    is_paired = run.manifest.paired_seeds
     if splits := len(run.manifest.split_seeds):
         kind = "of the calibration data" if run.has_one_network else "of the data"
         text = f"{format_count(splits, 'split')} {kind}"
         if networks == heads == 1:
             return text
-        seeds = f"{networks} network seeds"
-        if heads > 1 and not run.manifest.paired_seeds:
-            seeds = f"{networks} x {heads} seeds of networks and heads"
-        return f"{text} x {seeds}"
+        if heads > 1 and not is_paired:
+            return f"{text} x {networks} x {heads} seeds of networks and heads"
+        return f"{text} x {networks} network seeds"
     if networks == heads == 1:
         return "1 seed: no spread"
-    if run.manifest.paired_seeds:
+    if is_paired:
         return f"{networks} seeds of network and head"
     if networks == 1:
         return f"{heads} head seeds on 1 network: the spread is that of the head alone"
@@ -211,19 +203,13 @@ def trials_of_each(run: Run, numbers: Collection[int]) -> str:
     return f"n = {span} {noun} of each {run.row_name}"
 
 
-def interval_ends(run: Run, rung: int, metric: str) -> tuple[float, float]:
-    """Average the ends of the bootstrap intervals of a rung's trials; NaN if a trial has none."""
+def interval_cell(run: Run, rung: int, metric: str, mean: float) -> Cell:
+    """Return the cell of a mean and the averaged ends of its intervals: ``1.20 [0.80, 1.43]``."""
+    if math.isnan(mean):
+        return NOTHING
     wanted = pd.MultiIndex.from_product([run.of_rung(rung)["spec_hash"], [metric]])
     # A mean over some of the trials would stand next to one over all of them.
     low, high = run.intervals.reindex(wanted)[["lower", "upper"]].mean(skipna=False)
-    return float(low), float(high)
-
-
-def interval_cell(run: Run, rung: int, metric: str, mean: float) -> Cell:
-    """Return the cell of a mean and its interval, e.g. ``1.20 [0.80, 1.43]``."""
-    if math.isnan(mean):
-        return NOTHING
-    low, high = interval_ends(run, rung, metric)
     formatted = METRICS[metric].format
     span = "" if math.isnan(low) else f" [{formatted(low)}, {formatted(high)}]"
     return Cell(f"{formatted(mean)}{span}", rounded(metric, mean))

@@ -5,7 +5,6 @@ indicator. A gate of +1 treats samples with large indicators as over-confident (
 more), and a gate of -1 as under-confident (FeDLaS, ECCV 2026, Fig. 3).
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
@@ -52,12 +51,10 @@ class LadderResults:
 
     @cached_property
     def statistics(self) -> pd.DataFrame:
-        """Return the statistics of single samples by trial, split and epoch."""
         return sample_statistics(self.run.out)
 
     @cached_property
     def intervals(self) -> pd.DataFrame:
-        """Return the intervals of each trial over the test samples."""
         return over_samples(self.run)
 
     @cached_property
@@ -67,7 +64,6 @@ class LadderResults:
 
     @property
     def friedman(self) -> Friedman | None:
-        """Return Friedman's test of the methods of a comparison."""
         return next((v.friedman for v in self.verdicts if v.friedman is not None), None)
 
     @property
@@ -121,33 +117,25 @@ def sample_statistics(out: AnyPath) -> pd.DataFrame:
     the previous epoch's samples whose gate changed; and the correlations of the indicator with
     correctness and with confidence, NaN where one does not vary.
     """
+    rows: list[dict[str, Any]] = []
     # File by file: the samples of all networks may not fit into memory at once.
-    rows: list[dict[str, object]] = []
     for table in read_files(out, "samples"):
-        rows += _rows(table.to_pandas())
+        previous = pd.Series(dtype="int8")
+        for key, seen in table.to_pandas().groupby(_KEY, observed=True):
+            gate = seen.set_index("sample")["gate"]
+            row: dict[str, Any] = dict(zip(_KEY, key, strict=True))
+            if not rows or any(row[name] != rows[-1][name] for name in _KEY[:2]):
+                previous = previous[:0]  # of another trial or split
+            shared = gate.index.intersection(previous.index)
+            row |= {"n": len(seen), "accuracy": seen["correct"].mean()}
+            row |= {"over": (gate == 1).mean(), "under": (gate == -1).mean()}
+            row["flipped"] = (gate[shared] != previous[shared]).mean()
+            row |= correlations(seen["indicator"], seen["correct"])
+            row |= correlations(seen["indicator"], seen["confidence"], "confidence_")
+            rows.append(row)
+            previous = gate
     columns = [*_KEY, "n", "accuracy", *QUANTITIES]
     return pd.DataFrame(rows, columns=columns).drop_duplicates(_KEY)
-
-
-def _rows(records: pd.DataFrame) -> Iterator[dict[str, object]]:
-    for (spec_hash, split), of_split in records.groupby(["spec_hash", "split"], observed=True):
-        previous = pd.Series(dtype="int8")
-        for epoch, seen in of_split.groupby("epoch"):
-            gate = seen.set_index("sample")["gate"]
-            shared = gate.index.intersection(previous.index)
-            yield {
-                "spec_hash": spec_hash,
-                "split": split,
-                "epoch": epoch,
-                "n": len(seen),
-                "accuracy": seen["correct"].mean(),
-                "over": (gate == 1).mean(),
-                "under": (gate == -1).mean(),
-                "flipped": (gate[shared] != previous[shared]).mean(),
-                **correlations(seen["indicator"], seen["correct"]),
-                **correlations(seen["indicator"], seen["confidence"], "confidence_"),
-            }
-            previous = gate
 
 
 def correlations(
@@ -157,10 +145,10 @@ def correlations(
     # The stored half precision overflows in sums over thousands of samples.
     values, others = indicator.to_numpy(dtype=float), other.to_numpy(dtype=float)
     varies = np.ptp(values) > 0 and np.ptp(others) > 0
-    coefficients = {}
-    for name, correlate in (("pearson", stats.pearsonr), ("spearman", stats.spearmanr)):
-        coefficient = float(correlate(values, others).statistic) if varies else np.nan
-        coefficients[f"{prefix}{name}"] = coefficient
+    coefficients = {f"{prefix}pearson": np.nan, f"{prefix}spearman": np.nan}
+    if varies:
+        coefficients[f"{prefix}pearson"] = float(stats.pearsonr(values, others).statistic)
+        coefficients[f"{prefix}spearman"] = float(stats.spearmanr(values, others).statistic)
     return coefficients
 
 
@@ -169,28 +157,25 @@ def last_epochs(run: Run, statistics: pd.DataFrame) -> pd.DataFrame:
     last = statistics.sort_values("epoch").groupby(["spec_hash", "split"]).last().reset_index()
     last = last.merge(run.done[["spec_hash", "rung"]], on="spec_hash")
     rows = []
-    for rung in run.rungs_in(last):
-        of_rung = last[last["rung"] == rung.index]
-        for split, quantity in product(SPLITS, QUANTITIES):
-            values = of_rung.loc[of_rung["split"] == split, quantity].dropna()
-            numbers = (len(values), values.mean(), values.std(ddof=1))
-            rows.append((rung.index, rung.label, split, quantity, *numbers))
+    for rung, split, quantity in product(run.rungs_in(last), SPLITS, QUANTITIES):
+        is_shown = (last["rung"] == rung.index) & (last["split"] == split)
+        values = last.loc[is_shown, quantity].dropna()
+        numbers = (len(values), values.mean(), values.std(ddof=1))
+        rows.append((rung.index, rung.label, split, quantity, *numbers))
     # With column names: a trial that diverged may be the only one with records.
     names = ["rung", "label", "split", "quantity", "n", "mean", "sd"]
     return pd.DataFrame(rows, columns=names)
 
 
 def samples(run: Run, last: pd.DataFrame) -> Table:
-    """Build the table of ``last_epochs``, shares in percent."""
     records: list[Record] = []
     for (_, label, split), rows in last.groupby(["rung", "label", "split"], sort=False):
         record = {run.row_name: Cell(str(label)), "split": Cell(str(split))}
         for _, row in rows.iterrows():
             scale, form = (100, ".1f") if row["quantity"] in SHARES else (1, ".2f")
             cell = Cell.formatted(scale * row["mean"], form)
-            spread = Cell.formatted(scale * row["sd"], form)
-            if not spread.is_blank:
-                cell = replace(cell, text=f"{cell.text} ± {spread.text}")
+            if not np.isnan(row["sd"]):
+                cell = replace(cell, text=f"{cell.text} ± {scale * row['sd']:{form}}")
             record[QUANTITIES[row["quantity"]].replace("\n", " ")] = cell
         records.append(record)
     numbers = list(filter(None, last["n"])) or [0]

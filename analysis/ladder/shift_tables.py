@@ -1,14 +1,18 @@
-"""Tables of shifted images: foreign ones (MaC-Cal, table 2; FeDLaS, table 3) and corruptions."""
+"""Tables of shifted images and of the learning curve over the number of samples of calib.
+
+Shifted images are foreign ones (MaC-Cal, table 2; FeDLaS, table 3) and corruptions.
+"""
 
 from collections.abc import Container
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from typing import Any
 
 import pandas as pd
 
-from analysis.ladder.means import label_column, may_win, mean_over
-from analysis.load import Run
+from analysis.ladder.means import label_column, may_win, mean_over, spread_over
+from analysis.load import Run, cached_per_run
 from analysis.published import published_titles
 from analysis.shifts import FAMILIES, MEAN, OOD, SEVERITIES, foreign_sets, kind_title
 from analysis.tables.latex import label_of
@@ -16,6 +20,7 @@ from analysis.tables.table import BEST, Table
 from analysis.text import Cell, capital, full_stops, ranked, records_of
 from tune_calib.spec.metrics import METRICS, column
 from tune_calib.spec.names import NOT_GENERATED, legend
+from tune_calib.text import format_count
 
 OOD_SHOWN = ("auroc", "aupr_in", "aupr_out", "fpr95", "auroc_entropy", "fpr95_entropy")
 CORRUPTION_SHOWN = ("accuracy", "ece")
@@ -31,6 +36,9 @@ _ABOUT = {
         "CIFAR-100-C but other random noise."
     ),
 }
+CURVE_METRICS = ("ece", "nll")
+_CURVE = ["rung", "label", "samples", "metric", "n", "mean", "sd", "low", "high"]
+_RENAMED = {"calib_samples": "samples", "count": "n", "std": "sd", "2.5%": "low", "97.5%": "high"}
 _LEFT_OUT = {"corrupt": "", "generated": f" ({', '.join(NOT_GENERATED)} is not generated)"}
 
 
@@ -45,7 +53,6 @@ class Column:
 
     @property
     def name(self) -> str:
-        """Return the column of the trials."""
         return column(self.split, self.metric)
 
 
@@ -64,16 +71,14 @@ def shift_tables(run: Run) -> list[ShiftTable]:
     sets = foreign_sets(str(name).rpartition("/")[0] for name in run.trials)
     titles = {**published_titles(), **run.manifest.titles}
     titles |= {"noise": "Gaussian noise", MEAN: "mean over the sets"}
-    names = [split.removeprefix(f"{OOD}/") for split in sets]
     columns = []
-    for name, metric in product([*names, MEAN], OOD_SHOWN):
-        head, split = METRICS[metric].head, f"{OOD}/{name}"
-        columns.append(Column(titles.get(name, name), metric, head, split))
+    for split, metric in product([*sets, f"{OOD}/{MEAN}"], OOD_SHOWN):
+        name = split.removeprefix(f"{OOD}/")
+        columns.append(Column(titles.get(name, name), metric, METRICS[metric].head, split))
     tables = [ShiftTable(OOD, _ABOUT[OOD], tuple(columns))]
     for family in FAMILIES:
         tables.append(_by_severity(family))
-        for metric in CORRUPTION_SHOWN:
-            tables.append(_by_kind(run, family, metric, present))
+        tables += [_by_kind(run, family, metric, present) for metric in CORRUPTION_SHOWN]
     with_numbers = []
     for table in tables:
         if columns := [column for column in table.columns if column.name in present]:
@@ -96,15 +101,14 @@ def _by_severity(family: str) -> ShiftTable:
 def _by_kind(run: Run, family: str, metric: str, present: Container[str]) -> ShiftTable:
     names = [name for name in map(str, run.trials) if name.startswith(f"{family}/")]
     evaluated = sorted({name.split("/")[1] for name in names} - {MEAN})
-    columns = []
-    lacking = []
+    columns, lacking = [], []
     for kind in dict.fromkeys([*FAMILIES[family], *evaluated]):
         shown = Column(METRICS[metric].head, metric, kind_title(kind), f"{family}/{kind}/{MEAN}")
         columns.append(shown)
         if kind in FAMILIES[family] and shown.name not in present:
             lacking.append(shown.head)
-    means_over = f"means over five severities{_LEFT_OUT[family]}"
-    caption = f"{_ABOUT[family]} {METRICS[metric].title}, {means_over}."
+    caption = f"{_ABOUT[family]} {METRICS[metric].title}, means over five severities"
+    caption += f"{_LEFT_OUT[family]}."
     if lacking:
         caption += f" Not evaluated: {', '.join(lacking)}; there is therefore no mean over kinds."
     return ShiftTable(f"{family}-kinds-{metric}", caption, tuple(columns))
@@ -145,3 +149,47 @@ def table(run: Run, shift: ShiftTable) -> Table:
         label=label_of(shift.key, run.manifest.dataset),
         notes=full_stops(legend(run.flags())),
     )
+
+
+@cached_per_run
+def curve(run: Run) -> pd.DataFrame:
+    """Return a row per (metric, method, number of samples of calib), on test, as fractions.
+
+    The columns low and high are quantiles of the trials. A method that fits nothing to calib has no
+    row.
+    """
+    if run.subsets.empty:
+        return pd.DataFrame(columns=_CURVE)
+    subsets = run.subsets[run.subsets["status"] == "done"]
+    trials = pd.concat([subsets, run.done[run.done["rung"].isin(subsets["rung"])]])
+    frames = []
+    for metric in CURVE_METRICS:
+        values = trials.astype({column("test", metric): float})
+        groups = values.groupby(["rung", "calib_samples"])[column("test", metric)]
+        numbers = groups.describe(percentiles=[0.025, 0.975])
+        frames.append(numbers.reset_index().rename(columns=_RENAMED).assign(metric=metric))
+    rows = pd.concat(frames, ignore_index=True).astype({"samples": int, "n": int})
+    return rows.assign(label=rows["rung"].map(run.labels))[_CURVE]
+
+
+def learning_table(run: Run) -> Table:
+    rows = curve(run)
+    if rows.empty:
+        return Table("learning-curve", "", [])
+    labels = list(dict.fromkeys(rows["label"]))
+    columns, groups = {run.row_name: list(map(Cell, labels))}, {}
+    for (name, samples), points in rows.groupby(["metric", "samples"], sort=False):
+        metric, of_label = METRICS[str(name)], points.set_index("label").reindex(labels)
+        head = f"{metric.head}: {samples} samples"
+        groups[head] = (metric.head, f"{samples} samples")
+        columns[head] = list(map(partial(Cell.number, metric), of_label["mean"], of_label["sd"]))
+    caption = (
+        f"{run.manifest.title}. Test split, by the number of samples of calib to which a method is "
+        f"fitted; subsets are stratified, and smaller ones are part of larger ones. Mean ± sd, "
+        f"{spread_over(run)}."
+    )
+    missing = len(run.planned_subsets) - int((run.subsets["status"] == "done").sum())
+    if missing:
+        caption += f" INCOMPLETE: {format_count(missing, 'trial')} without numbers."
+    label = label_of("learning-curve", run.manifest.dataset)
+    return Table("learning-curve", caption, records_of(columns), groups=groups, label=label)

@@ -2,9 +2,9 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
-from itertools import pairwise, repeat
+from itertools import pairwise
 from typing import Any
 
 import pandas as pd
@@ -21,7 +21,6 @@ from analysis.tables.latex import label_of
 from analysis.tables.table import BEST, MAX_ROWS, Table
 from analysis.text import NOTHING, Cell, Record, format_counts, full_stops, ranked, records_of
 from analysis.tidy import by_rung, planned_trials, settings, tied
-from tune_calib.results.manifests import RungRecord
 from tune_calib.results.tables import is_metric_column
 from tune_calib.spec.metrics import AT_VALUE, BASE, METRICS, column, format_number, format_value
 from tune_calib.spec.names import HEAD_BELOW, STATUSES, is_never_best, legend
@@ -46,7 +45,14 @@ def ladder(run: Run) -> Table:
     papers = {_PAPER + titled(key): key for key in keys}
     records = _records(run, papers)
     if run.row_name == "method":
-        records = _best_first(run, records)
+        # Sorted by the primary metric; methods that may not win are last.
+        metric = METRICS[[*run.shown, "ece"][0]]
+        values = pd.Series([record[metric.head].value for record in records], dtype=float)
+        frame = pd.DataFrame({"is_empty": values.isna()})
+        frame["is_never_best"] = [is_never_best(run.flags(rung.index)) for rung in run.rungs]
+        frame["loss"] = values * {"min": 1, "max": -1, None: 0}[metric.direction]
+        order = frame.sort_values(list(frame), kind="stable").index
+        records = [records[position] for position in order]
     floors = [record.pop(_FLOOR) for record in records]
     groups = {}
     if papers:
@@ -111,10 +117,9 @@ def notes(run: Run) -> list[str]:
     ended = dict(counts)
     missing = ended.pop("missing", 0)
     if set(counts) != {"done"}:
-        statuses = format_counts(ended)
         lines.append(
-            f"Trials of all {run.row_name}s: {statuses}; means are over those done, and changes "
-            f"over the seeds of both {run.row_name}s"
+            f"Trials of all {run.row_name}s: {format_counts(ended)}; means are over those done, "
+            f"and changes over the seeds of both {run.row_name}s"
         )
     if missing:
         lines.append(f"INCOMPLETE: {missing} of {len(manifest.planned)} trials missing")
@@ -122,9 +127,8 @@ def notes(run: Run) -> list[str]:
     lines += legend(run.flags())
     if run.row_name == "rung":
         lines.append(f"{_STEP}: change of the mean ECE from the previous rung, in points")
-    bases = dict.fromkeys(base.label for base in run.bases.values())
-    base = run.base_note or next(iter(bases))
-    if len(bases) > 1:
+    base = run.base_note or run.bases[run.rungs[0].index].label
+    if len({base.label for base in run.bases.values()}) > 1:
         base = "the last base above it"
     if _shows_gain(run):
         lines.append(
@@ -186,7 +190,14 @@ def _records(run: Run, papers: Mapping[str, Any]) -> list[Record]:
     rows_of = dict(list(table.groupby("metric")))
     columns, floors = means.label_column(run), noise_floors(run).to_numpy()
     for metric in metrics:
-        cells = [_metric_cell(run, row) for row in rows_of[metric].itertuples()]
+        cells = []
+        for row in rows_of[metric].itertuples():
+            if not row.n:  # says why there is no number
+                cells.append(Cell(run.failures(row.rung) or NOTHING.text))
+            elif run.shows_intervals:
+                cells.append(means.interval_cell(run, row.rung, metric, row.mean))
+            else:
+                cells.append(Cell.number(metric, row.mean, row.sd))
         columns[METRICS[metric].head] = ranked(cells, METRICS[metric], means.may_win(run, metric))
     if run.shows_network_check:
         columns |= _network_columns(run)
@@ -209,29 +220,7 @@ def _shows_gain(run: Run) -> bool:
     return not run.shown or "nll" in run.shown
 
 
-def _metric_cell(run: Run, row: Any) -> Cell:
-    """Return the cell of a row of ``means.ladder_table``; without a number, it says why."""
-    if not row.n:
-        return Cell(run.failures(row.rung) or NOTHING.text)
-    if run.shows_intervals:
-        return means.interval_cell(run, row.rung, row.metric, row.mean)
-    return Cell.number(row.metric, row.mean, row.sd)
-
-
-def _best_first(run: Run, records: Sequence[Record]) -> list[Record]:
-    """Sort methods by the primary metric; those that may not win are last."""
-    metric = METRICS[[*run.shown, "ece"][0]]
-
-    def sort_key(pair: tuple[RungRecord, Record]) -> tuple[bool, bool, float]:
-        rung, value = pair[0], pair[1][metric.head].value
-        sign = {"min": 1, "max": -1, None: 0}[metric.direction]
-        return value is None, is_never_best(run.flags(rung.index)), sign * (value or 0.0)
-
-    return [record for _, record in sorted(zip(run.rungs, records, strict=True), key=sort_key)]
-
-
 def _network_columns(run: Run) -> dict[str, list[Cell]]:
-    """Return columns of the train accuracy of the networks and the confidence gap of each rung."""
     accuracies, gaps = [], []
     for rung in run.rungs:
         trials = run.of_rung(rung.index)
@@ -242,7 +231,6 @@ def _network_columns(run: Run) -> dict[str, list[Cell]]:
 
 
 def plan(run: Run) -> Table:
-    """Build a table of the planned trials of each rung by status."""
     records = []
     for rung in run.rungs:
         counts = run.counts(rung.index)
@@ -261,7 +249,6 @@ def _seeds(run: Run, row: "pd.Series[Any]", label: str = "method") -> Record:
 
 
 def unfinished(run: Run) -> Table:
-    """Build a table of the planned trials without results, with the reason."""
     rows = planned_trials(run)
     bad = rows[rows["status"] != "done"]
     records = []
@@ -274,7 +261,6 @@ def unfinished(run: Run) -> Table:
 
 
 def trials(run: Run) -> Table:
-    """Build a table of every planned trial with its results."""
     rows = planned_trials(run)
     order = (*means.usual_metrics(rows), *OOD_SHOWN)
     names = []
@@ -302,20 +288,16 @@ def trials(run: Run) -> Table:
 
 
 def drawn_intervals(run: Run) -> Table:
-    """Build a table of the rungs that have bootstrap intervals."""
     if run.intervals.empty:  # a look-up takes a millisecond per cell
         return Table("drawn-intervals", "", [])
     columns = means.label_column(run)
-    for name, rows in means.ladder_table(run).groupby("metric", sort=False):
-        metric, cell = str(name), partial(means.interval_cell, run)
-        interval_cells = map(cell, rows["rung"], repeat(metric), rows["mean"])
-        columns[METRICS[metric].head] = list(interval_cells)
-    records = []
-    for record in records_of(columns):
-        _, *cells = record.values()
-        if any("[" in cell.text for cell in cells):
-            records.append(record)
-    return Table("drawn-intervals", f"{means.interval_note(run)}.", records)
+    for metric, rows in means.ladder_table(run).groupby("metric", sort=False):
+        numbers = zip(rows["rung"], rows["mean"], strict=True)
+        cells = [means.interval_cell(run, rung, str(metric), mean) for rung, mean in numbers]
+        columns[METRICS[str(metric)].head] = cells
+    records = records_of(columns)
+    with_any = [row for row in records if any("[" in cell.text for cell in [*row.values()][1:])]
+    return Table("drawn-intervals", f"{means.interval_note(run)}.", with_any)
 
 
 def intervals(run: Run, rows: pd.DataFrame) -> Table:
@@ -339,7 +321,6 @@ def intervals(run: Run, rows: pd.DataFrame) -> Table:
 
 @cached_per_run
 def rung_settings(run: Run) -> Table:
-    """Build a table of every setting of the rungs."""
     records: Any = by_rung(run.trials, run.labels).map(Cell.of).to_dict("records")
     note = "Every setting but the seeds, in the form that --set accepts (slot.key=value)."
     return Table("values", note, records)
@@ -360,39 +341,29 @@ _WEAK = {"optimizer": "optimiser", "lr": "lr", "batch_size": "batch", "epochs": 
 
 
 def recipes(run: Run) -> Table:
-    """Build a table of the recipes that differ between rungs."""
-    trained = {slot: _recipes_of(run, slot) for slot in _SLOTS}
-    fields = {**NetworkSlot.model_fields, **HeadSlot.model_fields}
-    shown = {slot: rungs for slot, rungs in trained.items() if len(_distinct_recipes(rungs)) > 1}
-    differ: set[str] = set()
-    for rungs in shown.values():
-        differ.update(key for key in fields if _varies(key, rungs.values()))
-    every_recipe = [*trained["network"].values(), *trained["head"].values()]
-    if "optimizer" not in differ and _varies("optimizer", every_recipe):
-        # Rungs with and without a head were trained by two optimisers.
-        shown = trained
-        common = set(fields).intersection(*every_recipe)
-        differ.update(key for key in common if _varies(key, every_recipe))
-    heads = {key: _HEADS.get(key, key.replace("_", " ")) for key in fields if key in differ}
+    keys = list({**NetworkSlot.model_fields, **HeadSlot.model_fields})
     rows = []
-    for slot, rungs in shown.items():
-        for recipe in _distinct_recipes(rungs):
-            row = {"trained": Cell(slot)}
-            for key, head in heads.items():
-                row[head] = recipe.get(key, NOTHING)
-            labels = [run.labels[rung] for rung, other in rungs.items() if other == recipe]
-            rows.append(row | {"rungs": Cell(", ".join(labels))})
+    for slot in _SLOTS:
+        for rung, recipe in _recipes_of(run, slot).items():
+            cells = {key: recipe.get(key, NOTHING) for key in keys}
+            rows.append({"slot": slot, "rung": run.labels[rung], **cells})
+    frame = pd.DataFrame(rows, columns=["slot", "rung", *keys])
+    varies = frame.groupby("slot")[keys].nunique() > 1
+    shown, differ = varies.index[varies.any(axis="columns")], varies.any()
+    if not differ["optimizer"] and frame["optimizer"].nunique() > 1:
+        # Rungs with and without a head were trained by two optimisers.
+        shown = varies.index
+        differ |= (frame[keys].nunique() > 1) & ~frame[keys].isin([NOTHING]).any()
+    records = []
+    frame = frame[frame["slot"].isin(shown)]
+    for _, group in frame.groupby(["slot", *keys], sort=False):
+        record = {"trained": Cell(group["slot"].iloc[0])}
+        for key in differ.index[differ]:
+            record[_HEADS.get(key, key.replace("_", " "))] = group[key].iloc[0]
+        records.append(record | {"rungs": Cell(", ".join(group["rung"]))})
     label = label_of("recipes", run.manifest.ladder.split()[0], run.manifest.dataset)
     caption = f"Training recipes that differ between {run.row_name}s:"
-    return Table("recipes", caption, rows, first=["rungs"], label=label)
-
-
-def _varies(key: str, recipes: Iterable[Record]) -> bool:
-    return len({recipe.get(key) for recipe in recipes}) > 1
-
-
-def _distinct_recipes(rungs: dict[int, Record]) -> list[Record]:
-    return list({tuple(recipe.items()): recipe for recipe in rungs.values()}.values())
+    return Table("recipes", caption, records, first=["rungs"], label=label)
 
 
 def weak_heads(run: Run) -> list[str]:
@@ -418,7 +389,6 @@ def weak_heads(run: Run) -> list[str]:
 
 @cached_per_run
 def _recipes_of(run: Run, slot: str) -> dict[int, Record]:
-    """Return the recipe of each rung that has a slot."""
     keys = [key for key in _SLOTS[slot].model_fields if key not in _NO_RECIPE]
     # The trials of a rung differ only in their seeds and share a recipe.
     trials = run.trials.drop_duplicates("rung").set_index("rung")
@@ -427,18 +397,18 @@ def _recipes_of(run: Run, slot: str) -> dict[int, Record]:
     rows: Any = frame[frame["epochs"].notna()].to_dict("index")
     recipes = {}
     for rung, row in rows.items():
-        recipe = {key: _recipe_cell(value) for key, value in row.items() if not pd.isna(value)}
+        recipe = {}
+        for key, value in row.items():
+            cell = Cell.of(value)
+            if isinstance(value, float):
+                cell = Cell(f"{value:g}", value)
+            elif isinstance(value, bool | str):
+                cell = Cell({True: "yes", False: "no", "null": "none"}.get(value, str(value)))
+            if not pd.isna(value):
+                recipe[key] = cell
         if isinstance(shares := row.get("milestones"), str):
             drops = [round(share * row["epochs"]) for share in json.loads(shares)]
             epoch = float(drops[0]) if len(drops) == 1 else None
             recipe["milestones"] = Cell(", ".join(map(str, drops)) or "never", epoch)
         recipes[int(rung)] = recipe
     return recipes
-
-
-def _recipe_cell(value: Any) -> Cell:
-    if isinstance(value, float):
-        return Cell(f"{value:g}", value)
-    if isinstance(value, bool | str):
-        return Cell({True: "yes", False: "no", "null": "none"}.get(value, str(value)))
-    return Cell.of(value)

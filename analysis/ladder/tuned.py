@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+import pandas as pd
+
 from analysis.load import Run, cached_per_run
 from analysis.tables.latex import label_of
 from analysis.tables.table import Table
@@ -21,21 +23,21 @@ def find_manifest(run: Run) -> TunedManifest | None:
 
 
 def table(run: Run) -> Table:
-    """Build the table of the published and the tuned settings of each method."""
     manifest = find_manifest(run)
     if manifest is None:
         return Table("tuned", "", [])
     head = f"{METRICS[manifest.metric].title} on select"
     records = []
     for method in manifest.methods:
-        published = _value_cell(manifest.metric, method.published_value)
+        values = pd.Series([method.published_value, method.tuned_value], dtype=float)
+        published, best = (Cell.number(manifest.metric, value) for value in values)
         if method.published_value is not None and not method.is_within:
             published = Cell(f"{published.text} (beyond the guard)", published.value)
         cells = {
             "method": Cell(method.label),
             "tuned settings": Cell(_describe_choice(method)),
             f"{head}, published": published,
-            f"{head}, tuned": _value_cell(manifest.metric, method.tuned_value),
+            f"{head}, tuned": best,
             "searched": Cell.of(len(method.searched)),
             "suggestions": Cell.of(method.suggestions),
             "cost (s)": Cell.measured(method.cost_s) if method.folder else NOTHING,
@@ -54,17 +56,11 @@ def table(run: Run) -> Table:
 
 
 def list_commands(run: Run) -> list[str]:
-    """List the command that repeats the tuned rung of each method."""
     manifest = find_manifest(run)
     return [] if manifest is None else [method.command for method in manifest.methods]
 
 
-def _value_cell(metric: str, value: float | None) -> Cell:
-    return NOTHING if value is None else Cell.number(metric, value)
-
-
 def _describe_choice(method: TunedMethod) -> str:
-    """Describe the chosen settings that differ from the published ones."""
     if not method.folder:
         return "nothing to search"
     if method.tuned is None:

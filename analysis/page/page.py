@@ -64,7 +64,6 @@ class Section:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether there is nothing below the heading."""
         return not (self.texts or self.figures or any(table.records for table in self.tables))
 
 
@@ -85,7 +84,6 @@ class Page:
     details: str = ""  # the full settings, which a reader unfolds
 
     def render(self) -> str:
-        """Return the page as HTML."""
         templates = _load_templates()
         script = templates.get_template("report.js").render()
         # Only this script may run, so that no text of the results can inject one.
@@ -140,7 +138,6 @@ def write_folder(
 
 
 def list_files(out: AnyPath, names: Sequence[str]) -> list[Part]:
-    """Return a line per folder with its files; a file in several formats is listed once."""
     stems = defaultdict[str, dict[str, None]](dict)
     for path in map(PurePosixPath, names):
         stems[path.parent.name][path.stem] = None
@@ -152,7 +149,6 @@ def list_files(out: AnyPath, names: Sequence[str]) -> list[Part]:
 
 
 def environment(rows: pd.DataFrame) -> Table:
-    """Return a table of the versions, devices and revisions that the trials recorded."""
     counts_by_name = defaultdict[str, Counter[Any]](Counter)
     facts = ("device", "threads", "processor", "gpu", "instruction_set", "execution")
     for name in (*facts, "git_revision"):
@@ -188,7 +184,6 @@ def describe_programs(rows: pd.DataFrame) -> list[str]:
 
 
 def steps(rows: pd.DataFrame, command: str, options: Sequence[str]) -> dict[str, str]:
-    """Return the steps to reproduce results, with the options of ``tune-calib report``."""
     revisions = rows["git_revision"].dropna().unique()
     commands = {}
     if len(revisions):
@@ -202,7 +197,6 @@ def steps(rows: pd.DataFrame, command: str, options: Sequence[str]) -> dict[str,
 
 
 def in_order(registry: Registry[Figure]) -> list[Figure]:
-    """Return the figures of a registry in the order of the page."""
     return sorted(registry.values(), key=lambda f: (f.position, f.name))
 
 
@@ -227,18 +221,13 @@ def draw_all(figures: Sequence[Figure], results: Any, folder: Path) -> Gallery:
             raise  # an error of the folder or disk, which the user has to repair
         except Exception as error:
             # In one line, with the place in the code unless the error is meant for users.
-            why = str(error)
-            if not isinstance(error, UserError):
-                why = locate_error(
-                    error, lambda path: "site-packages" not in path, lambda path: Path(path).name
-                )
+            why = str(error) if isinstance(error, UserError) else locate_error(error)
             gallery.remarks.append(f"{figure.name}: FAILED, {why}")
             warnings.warn(gallery.remarks[-1], FailedFigureWarning, stacklevel=2)
     return gallery
 
 
 def draw_in_notebook(figure: Figure, results: Any) -> Drawing:
-    """Draw a figure of a report without changing the style and backend of a notebook."""
     with style.applied():
         drawing = figure.draw(results)
     if drawing is not None:
@@ -248,7 +237,6 @@ def draw_in_notebook(figure: Figure, results: Any) -> Drawing:
 
 
 def png_image(content: bytes, alt: str, width: int | None = None) -> Markup:
-    """Return an ``img`` element that contains a PNG, ``width`` CSS pixels wide."""
     size = Markup(' width="{}"').format(width) if width else ""
     data = base64.b64encode(content).decode()
     return Markup('<img alt="{}"{} src="data:image/png;base64,{}">').format(alt, size, data)

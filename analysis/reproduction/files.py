@@ -100,7 +100,7 @@ class Made:
             entry if len(groups) > 1 else " ".join(run.out.name for run in runs),
             where,
             judge(groups, claim),
-            is_reduced=any(map(uses_part_of_train, runs)),
+            is_reduced=any(uses_part_of_train(group[0]) for group in groups),
             printed=tables.describe_print(self.table, entry, runs[0].rungs, claim),
             late=int(max(0, *late)),
             misfits_views=any(_misfits_views(run, claim) for run in runs),
@@ -117,8 +117,7 @@ def _misfits_views(run: Run, claim: Claim) -> bool:
 
 
 def has_frozen_networks(run: Run) -> bool:
-    """Return whether a run uses only frozen networks."""
-    networks = _distinct_slots(run, "network")
+    networks = list(map(json.loads, run.trials["network"].dropna().unique()))
     is_frozen = all(network.get("weights") and network["epochs"] == 0 for network in networks)
     return bool(networks) and is_frozen
 
@@ -126,11 +125,8 @@ def has_frozen_networks(run: Run) -> bool:
 @cached_per_run
 def uses_part_of_train(run: Run) -> bool:
     """Return whether networks were trained on a part of the training images."""
-    return any(data.get("train_fraction", 1.0) < 1 for data in _distinct_slots(run, "data"))
-
-
-def _distinct_slots(run: Run, slot: str) -> list[dict[str, Any]]:
-    return list(map(json.loads, run.trials[slot].dropna().unique()))
+    slots = map(json.loads, run.trials["data"].dropna().unique())
+    return any(data.get("train_fraction", 1.0) < 1 for data in slots)
 
 
 def read_made(table: Reproduction, out: AnyPath, entries: Mapping[str, str], command: str) -> Made:
@@ -149,7 +145,6 @@ def read_made(table: Reproduction, out: AnyPath, entries: Mapping[str, str], com
 def write_reproduction(
     table: Reproduction, out: AnyPath, entries: Mapping[str, str], command: str
 ) -> Text:
-    """Write the tables, verdicts and page of a reproduced table, and return the text to print."""
     made, overview = read_made(table, out, entries, command), Overview(out)
     frames, run_tables, checks = [], [], []
     for entry, run in made.runs:
@@ -157,9 +152,7 @@ def write_reproduction(
         checks.append(f"{name_of(run)}: {compute_network_check(run).sentence}.")
         frames.append(tables.compare_with_print(table, entry, run))
         run_tables.append(_table(table, run, frames[-1]))
-    frame = pd.DataFrame(columns=tables.COLUMNS)
-    if frames:
-        frame = pd.concat(frames)
+    frame = pd.concat(frames) if frames else pd.DataFrame(columns=tables.COLUMNS)
     contents = {
         "table.md": "\n\n\n".join(map(markdown, run_tables)) + "\n\n",
         "table.tex": f"{latex(*run_tables)}\n",
@@ -180,16 +173,17 @@ def write_reproduction(
 
 
 def _table(table: Reproduction, run: Run, frame: pd.DataFrame) -> Table:
-    sentences = [f"{table.title}. {describe_setting(run)}."]
-    sentences.append("Mean ± standard deviation over trials, on test.")
+    caption = f"{table.title}. {describe_setting(run)}. "
+    caption += "Mean ± standard deviation over trials, on test."
     if frame["difference"].notna().any():
-        sentences.append("Δ: ours minus the paper's.")
+        caption += " Δ: ours minus the paper's."
     if source := tables.paper_of(frame):
-        sentences.append(f"{source}.")
-    label = label_of(table.folder, run.out.name)
-    comparison = tables.printed_table(f"table-{run.out.name}", " ".join(sentences), frame, label)
+        caption += f" {source}."
     notes = filter(None, [table.note, equal_rungs(run), compute_network_check(run).sentence])
-    return replace(comparison, notes=full_stops([*notes]))
+    return replace(
+        tables.printed_table(frame), key=f"table-{run.out.name}", caption=caption,
+        label=label_of(table.folder, run.out.name), notes=full_stops([*notes]),
+    )  # fmt: skip
 
 
 def describe_verdicts(rows: Sequence[VerdictRow]) -> str:

@@ -105,18 +105,14 @@ def overview(results: Sequence[Made]) -> str:
     ]
     for name, tables_of_paper in papers.items():
         parts += [f"## {name}", _claims(tables_of_paper)]
-    rows = []
     run_tables = {result.table.name for result in results}
-    for reproduction in REPRODUCTIONS.values():
-        if reproduction.name not in run_tables:
-            rows.append([reproduction.name, reproduction.title, ", ".join(reproduction.scales)])
-    if rows:
+    absent = [table for table in REPRODUCTIONS.values() if table.name not in run_tables]
+    if rows := [[table.name, table.title, ", ".join(table.scales)] for table in absent]:
         parts += ["## Not run", body(table_of(["table", "title", "scales"], rows))]
     return "\n\n".join(parts) + "\n"
 
 
 def _count_outcomes(papers: Mapping[str, Sequence[Made]]) -> list[list[str]]:
-    """Return a row per paper and kind of networks, with the number of verdicts by outcome."""
     rows = []
     for name, results in papers.items():
         counts = defaultdict[str, Counter[str]](Counter)
@@ -140,13 +136,9 @@ def _distinct(rows: Iterable[VerdictRow]) -> list[VerdictRow]:
     for row in rows:
         verdict = row.verdict
         pairs = sum(len(comparison.others) for comparison in verdict.claim.comparisons)
-        key: object = (
-            row.where, verdict.outcome, verdict.comparison.metric, pairs, verdict.difference,
-            verdict.low, verdict.high,
-        )  # fmt: skip
-        if math.isnan(verdict.difference):
-            key = id(row)
-        distinct.setdefault(key, row)
+        numbers = verdict.difference, verdict.low, verdict.high
+        key: object = (row.where, verdict.outcome, verdict.comparison.metric, pairs, numbers)
+        distinct.setdefault(id(row) if math.isnan(verdict.difference) else key, row)
     return list(distinct.values())
 
 
@@ -173,10 +165,8 @@ def _networks(results: Sequence[Made]) -> list[list[str]]:
 
 
 def _claims(results: Sequence[Made]) -> str:
-    """Return the claims of a paper as rows, with a column for each of the networks."""
-    networks = {
-        row.where: "" for row in sorted(_verdict_rows(results), key=attrgetter("is_reduced"))
-    }
+    ordered = sorted(_verdict_rows(results), key=attrgetter("is_reduced"))
+    networks = dict.fromkeys([row.where for row in ordered], "")
     rows: dict[tuple[str, str], dict[str, str]] = {}
     for made in results:
         name = made.table.name
@@ -227,9 +217,7 @@ def _describe_verdict(row: VerdictRow) -> str:
 
 
 def _scale(made: Made, pictured: Pictured) -> list[str]:
-    """Return the part of a table's section on one scale: command, networks, numbers, figures."""
-    commands = made.command.replace(" && ", "\n")
-    parts = [f"```\n{commands}\n```"]
+    parts = ["```\n" + made.command.replace(" && ", "\n") + "\n```"]
     for entry, run in made.runs:
         network = titled(name_of(run).split())
         frame = tables.compare_with_print(made.table, entry, run)
@@ -239,8 +227,7 @@ def _scale(made: Made, pictured: Pictured) -> list[str]:
             if setting.startswith("heads "):
                 sentences.append(capital(setting))
         sentences += filter(None, [tables.paper_of(frame), equal_rungs(run)])
-        comparison = body(tables.printed_table("", "", frame))
-        parts += [f"**{network}**. {'. '.join(sentences)}.", comparison]
+        parts += [f"**{network}**. {'. '.join(sentences)}.", body(tables.printed_table(frame))]
         if has_frozen_networks(run):
             continue
         for name in made.table.figures[:1]:

@@ -1,8 +1,8 @@
 """Quantities of the papers that are no means over test samples, one number per trial."""
 
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -27,34 +27,27 @@ class Quantity:
 
     @property
     def head(self) -> str:
-        """Return the head of its column."""
         return self.title
 
     def format(self, value: float, signed: bool = False) -> str:
-        """Format a value as printed."""
         return format_number(value, self.scale, self.digits, signed)
 
 
-def _series(name: str, end: str) -> Callable[[LadderResults], "pd.Series[float]"]:
+def _series(results: LadderResults, name: str, end: str) -> "pd.Series[float]":
     """Read a curve or statistic of single samples at its first or last epoch, or the change."""
-
-    def of(results: LadderResults) -> "pd.Series[float]":
-        if name in OF_SAMPLES:
-            rows = results.statistics
-            split = "train" if name in SHARES else "select"
-            rows = rows[rows["split"] == split].dropna(subset=name)
-        else:
-            rows = results.run.recorded(name).rename(columns={"value": name})
-        curves = rows.astype({"spec_hash": str}).sort_values("epoch").groupby("spec_hash")[name]
-        first, last = curves.first(), curves.last()
-        values: pd.Series[float] = {"first": first, "last": last, "change": last - first}[end]
-        return values
-
-    return of
+    if name in OF_SAMPLES:
+        rows = results.statistics
+        split = "train" if name in SHARES else "select"
+        rows = rows[rows["split"] == split].dropna(subset=name)
+    else:
+        rows = results.run.recorded(name).rename(columns={"value": name})
+    curves = rows.astype({"spec_hash": str}).sort_values("epoch").groupby("spec_hash")[name]
+    first, last = curves.first(), curves.last()
+    return {"first": first, "last": last, "change": last - first}[end]
 
 
-def _cost(name: str) -> Callable[[LadderResults], "pd.Series[float]"]:
-    return lambda results: costs(results.run)[name].dropna()
+def _cost(results: LadderResults, name: str) -> "pd.Series[float]":
+    return costs(results.run)[name].dropna()
 
 
 def _angles(results: LadderResults) -> "pd.Series[float]":
@@ -73,27 +66,23 @@ def _settling(results: LadderResults) -> "pd.Series[float]":
     A trial whose q moves by the largest step in each epoch has no value: its steps are those of
     tau, whatever its accuracy and confidence.
     """
-    key = ["spec_hash", "epoch"]
-    shares, bounds = results.run.recorded("q"), results.run.recorded("tau")
-    rows = shares.rename(columns={"value": "q"}).astype({"spec_hash": str}).set_index(key)
-    tau = bounds.astype({"spec_hash": str}).set_index(key)["value"]
-    rows = rows.assign(tau=tau).sort_index()
-    values = {str(key): _settling_of(curve) for key, curve in rows.groupby("spec_hash")}
+    columns = {}
+    for name in ("q", "tau"):
+        rows = results.run.recorded(name).astype({"spec_hash": str})
+        columns[name] = rows.set_index(["spec_hash", "epoch"])["value"]
+    rows = pd.DataFrame(columns).reindex(columns["q"].index).sort_index()
+    values = {}
+    for spec_hash, curve in rows.groupby("spec_hash"):
+        steps = curve["q"].diff().abs().iloc[1:]
+        # The tau of an epoch bounds the step to the next one; a fixed q makes none.
+        bounds = curve["tau"].shift().iloc[1:]
+        if not (steps.any() and np.isclose(steps, bounds, rtol=1e-4, atol=1e-6).all()):
+            third = max(1, len(steps) // 3)
+            values[spec_hash] = steps.iloc[-third:].mean() - steps.iloc[:third].mean()
     return pd.Series(values, dtype=float).dropna()
 
 
-def _settling_of(curve: pd.DataFrame) -> float:
-    steps = curve["q"].diff().abs().iloc[1:]
-    # The tau of an epoch bounds the step to the next one; a fixed q makes none.
-    bounds = curve["tau"].shift().iloc[1:]
-    if steps.any() and np.isclose(steps, bounds, rtol=1e-4, atol=1e-6).all():
-        return math.nan
-    third = max(1, len(steps) // 3)
-    return float(steps.iloc[-third:].mean() - steps.iloc[:third].mean())
-
-
 def _confidence(results: LadderResults) -> "pd.Series[float]":
-    """Return the mean confidence on test: the sum of accuracy and confidence gap."""
     trials = results.run.trials.set_index("spec_hash")
     confidence: pd.Series[float] = trials["test/accuracy"] + trials["test/confidence_gap"]
     return confidence.dropna()
@@ -108,9 +97,11 @@ _SERIES = {
     **{name: head.replace("\n", " ") for name, head in OF_SAMPLES.items() if name not in SHARES},
 }
 _ENDS = {"first": "first epoch", "last": "last epoch", "change": "last minus first epoch"}
+_PRINTED = "train_seconds_a40"
 _SECONDS = {
-    "network_s": "network (s)", "bank_s": "feature bank (s)", "own_s": "own time (s)",
-    "memory_mib": "peak memory (MiB)",
+    "network_s": ("network (s)", ""), "bank_s": ("feature bank (s)", ""),
+    "own_s": ("own time (s)", ""), "memory_mib": ("peak memory (MiB)", ""),
+    "total_s": ("total (s)", _PRINTED),
 }  # fmt: skip
 
 
@@ -118,7 +109,7 @@ def _series_quantities() -> dict[str, Quantity]:
     quantities = {}
     for name, title in _SERIES.items():
         for end, when in _ENDS.items():
-            quantity = Quantity(f"{title}, {when}", _series(name, end))
+            quantity = Quantity(f"{title}, {when}", partial(_series, name=name, end=end))
             if name in SHARES:
                 quantity = replace(quantity, scale=100, digits=1)
             quantities[f"{name}_{end}"] = quantity
@@ -130,10 +121,12 @@ QUANTITIES = {
     "q_settling": Quantity("change of q per epoch, last third minus first", _settling),
     "confidence": Quantity("mean confidence (%)", _confidence, 100, 2),
     "angles_sd": Quantity("spread of the angles between classes (°)", _angles, digits=1),
-    **{name: Quantity(title, _cost(name), digits=1) for name, title in _SECONDS.items()},
-    "total_s": Quantity("total (s)", _cost("total_s"), digits=1, printed="train_seconds_a40"),
+    **{
+        name: Quantity(title, partial(_cost, name=name), digits=1, printed=printed)
+        for name, (title, printed) in _SECONDS.items()
+    },
     "cost_ratio": Quantity(
-        "total / plain training", _cost("ratio"), printed="train_seconds_a40", over="Vanilla"
+        "total / plain training", partial(_cost, name="ratio"), printed=_PRINTED, over="Vanilla"
     ),
 }
 """Quantities by name: shares are of the train samples in the loss, correlations are on select."""
@@ -155,7 +148,6 @@ def with_quantities(run: Run, names: Iterable[str]) -> Run:
 
 
 def printed_of(name: str) -> Metric | Quantity:
-    """Return the metric or quantity with a name."""
     if name in METRICS:
         return METRICS[name]
     return QUANTITIES[name]

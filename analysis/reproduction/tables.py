@@ -3,8 +3,7 @@
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
@@ -119,15 +118,14 @@ def _printed(table: Reproduction, metric: str, split: str) -> Mapping[Key, Mappi
     if table.published is None:
         return columns
     rows = published(table.published)
-    name, over = metric, ""
-    if metric in QUANTITIES:
-        name, over = QUANTITIES[metric].printed, QUANTITIES[metric].over
+    quantity = QUANTITIES.get(metric)
+    name = quantity.printed if quantity else metric
     rows = rows[(rows["metric"] == name) & (rows["split"] == _PRINTED_AS.get(split, split))]
     for row in rows.to_dict("records"):
         columns[row["dataset"], row["backbone"]][row["method"]] = float(row["value"])
-    if over:
+    if quantity and quantity.over:
         for values in columns.values():
-            values.update(pd.Series(values) / values[over])
+            values.update(pd.Series(values) / values[quantity.over])
     return columns
 
 
@@ -136,39 +134,32 @@ def describe_print(
 ) -> str:
     """Describe the printed comparisons of a claim and how many support it; empty if none."""
     names = {rung.label: _name(table, entry, rung) for rung in rungs}
-    describe = partial(_describe_comparison, table, names)
-    return "; ".join(filter(None, map(describe, claim.comparisons)))
+    texts = []
+    for comparison in claim.comparisons:
+        metric, split = parted(comparison.metric)
+        values = []
+        for values_by_row in _printed(table, metric, split or "test").values():
+            rows = pd.Series(values_by_row)
+            if comparison.kind == "rank":
+                rows = rows.rank(ascending=METRICS[metric].is_less_better)
+            for than in comparison.others:
+                weights = comparison.weigh(than)
+                if {names.get(label) for label in weights} <= set(rows.index):
+                    value = sum(weight * rows[names[label]] for label, weight in weights.items())
+                    if len(weights) == 1:
+                        value -= comparison.number
+                    values.append(value)
+        if values:
+            record = _format_of(comparison)
+            ends = (record.format(value, signed=True) for value in (min(values), max(values)))
+            span = " to ".join(dict.fromkeys(ends))
+            least = -1e-12 if comparison.kind in ("size", "close", "ratio") else 1e-12
+            count = sum(gain_of(comparison, value) > least for value in values)
+            texts.append(f"{span}; {count} of {len(values)} printed comparisons support it")
+    return "; ".join(texts)
 
 
-def _describe_comparison(
-    table: Reproduction, names: Mapping[str, str], comparison: Comparison
-) -> str:
-    metric, split = parted(comparison.metric)
-    printed = _printed(table, metric, split or "test")
-    gains, values = [], []
-    for values_by_row in printed.values():
-        rows = pd.Series(values_by_row)
-        if comparison.kind == "rank":
-            rows = rows.rank(ascending=METRICS[metric].is_less_better)
-        for than in comparison.others:
-            weights = comparison.weigh(than)
-            if {names.get(label) for label in weights} <= set(rows.index):
-                value = sum(weight * rows[names[label]] for label, weight in weights.items())
-                if len(weights) == 1:
-                    value -= comparison.number
-                values.append(value)
-                gains.append(gain_of(comparison, value))
-    if not values:
-        return ""
-    record = _format_of(comparison)
-    ends = (record.format(value, signed=True) for value in (min(values), max(values)))
-    span = " to ".join(dict.fromkeys(ends))
-    least = -1e-12 if comparison.kind in ("size", "close", "ratio") else 1e-12
-    supporting = sum(gain > least for gain in gains)
-    return f"{span}; {supporting} of {len(gains)} printed comparisons support it"
-
-
-def printed_table(key: str, caption: str, frame: pd.DataFrame, label: str = "") -> Table:
+def printed_table(frame: pd.DataFrame) -> Table:
     """Return the table of ``compare_with_print``; heads name the printed column if several."""
     has_several = len(_printed_columns(frame)) > 1
     records = []
@@ -186,7 +177,7 @@ def printed_table(key: str, caption: str, frame: pd.DataFrame, label: str = "") 
                 cells[f"{title}, paper{where}"] = Cell.number(record, row["paper"])
                 cells[f"{title}, Δ{where}"] = Cell.number(record, row["difference"], signed=True)
         records.append(cells)
-    return Table(key, caption, records, label=label).without_blank()
+    return Table("", "", records).without_blank()
 
 
 def paper_of(frame: pd.DataFrame) -> str:
@@ -252,10 +243,8 @@ def claims_table(folder: str, rows: Sequence[VerdictRow], plan: str = "") -> Tab
     records: list[Record] = []
     for row in rows:
         verdict, metric = row.verdict, _format_of(row.verdict.comparison)
-        is_decided = verdict.outcome in DECIDED
-        seeds = Cell.of(verdict.pairs)
-        if row.late:
-            seeds = replace(seeds, text=f"{seeds.text} ({row.late} added after a look)")
+        is_decided, late = verdict.outcome in DECIDED, f" ({row.late} added after a look)"
+        seeds = f"{verdict.pairs}{late if row.late else ''}"
         records.append(
             {
                 "claim": Cell(title_of(verdict.claim)),
@@ -264,7 +253,7 @@ def claims_table(folder: str, rows: Sequence[VerdictRow], plan: str = "") -> Tab
                 "compared": Cell(_describe_compared(verdict)),
                 "difference": Cell.number(metric, verdict.difference, signed=True),
                 "95 %": Cell.span(metric, verdict.low, verdict.high, signed=True),
-                "seeds": seeds,
+                "seeds": Cell(seeds, float(verdict.pairs)),
                 "seeds to decide": Cell("decided") if is_decided else Cell.of(verdict.seeds),
                 "paper": Cell(row.printed),
                 "why": Cell(row.reasons),
@@ -309,6 +298,5 @@ def title_of(claim: Claim) -> str:
 
 
 def claim_numbers(rows: Sequence[VerdictRow]) -> pd.DataFrame:
-    """Return the verdicts as a frame, with fractions."""
     numbers = map(attrgetter(*_NUMBERS.values()), rows)
     return pd.DataFrame(numbers, columns=list(_NUMBERS))

@@ -39,7 +39,6 @@ from tune_calib.text import format_count, format_setting, format_yaml
 
 
 def write_files(out: AnyPath, folder: Path) -> Text:
-    """Write the files of a report, and return its text."""
     search = load_search(out)
     if not search.outcome.suggestions:
         planned = search.outcome.planned
@@ -56,14 +55,12 @@ def write_files(out: AnyPath, folder: Path) -> Text:
 
 def describe(search: SearchResults) -> Text:
     """Describe the best suggestions, the choice and how to use it, for a terminal."""
-    sentences = [*legend(search.trials["flags"])]
-    sentences += [f"{compute_baseline_check(search.trials).sentence}.", _state(search)]
-    sentences += _troubles(search)
+    check = f"{compute_baseline_check(search.trials).sentence}."
+    sentences = [*legend(search.trials["flags"]), check, _state(search), *_troubles(search)]
     lines, outcome = list[Part](), search.outcome
     if outcome.chosen is not None:
-        settings = {**search.fixed, **search.chosen}
-        listed = " ".join(f"{key}={format_yaml(value)}" for key, value in settings.items())
-        use = outcome.command or listed
+        settings = {**search.fixed, **search.chosen}.items()
+        use = outcome.command or " ".join(f"{key}={format_yaml(v)}" for key, v in settings)
         lines.append(f"chosen: trial {outcome.chosen} ({search.manifest.rule}): {use}")
         if not search.reads:
             words = ["tune-calib", "evaluate", str(search.out), "--seeds", "5"]
@@ -81,7 +78,8 @@ def _page(search: SearchResults, gallery: Gallery, files: Sequence[str]) -> str:
     if (search.out / selection.EVALUATION / RUN_MANIFEST).exists():
         links = {"The evaluation on test": f"{selection.EVALUATION}/report.html"}
         evaluation = [_evaluation(search)]
-    made = steps(search.trials, "\n".join(search.commands), [])
+    commands = "\n".join(record.command for record in search.manifest.commands)
+    made = steps(search.trials, commands, [])
     if search.outcome.command:
         text = "Train the chosen suggestion again, with every setting that the search fixed."
         made[text] = search.outcome.command
@@ -137,8 +135,7 @@ def describe_choice(search: SearchResults) -> str:
     gain = "without a matched trial of the baseline"
     if len(change):
         gain = describe_change(metric.name, change, "the cross-entropy baseline")
-    result = f"number {chosen} is chosen ({metric.title} {value}), {gain}"
-    return f"{what}, {result}; {network}."
+    return f"{what}, number {chosen} is chosen ({metric.title} {value}), {gain}; {network}."
 
 
 def _setting(search: SearchResults) -> str:
@@ -147,12 +144,12 @@ def _setting(search: SearchResults) -> str:
     for kind in ("dataset", "backbone"):
         names = sorted(search.trials[kind].dropna().unique())
         parts.append(", ".join(titles.get(name, name) for name in names))
-    fixed = []
-    for name, value in flatten(question.given).items():
-        if name not in ("data.dataset", "data.imported", "data.found"):
-            fixed.append(f"{name} {format_setting(value)}")
+    fixed = flatten(question.given)
+    for name in ("data.dataset", "data.imported", "data.found"):
+        fixed.pop(name, None)
     if fixed:
-        parts.append(f"fixed: {', '.join(fixed)}")
+        texts = [f"{name} {format_setting(value)}" for name, value in fixed.items()]
+        parts.append(f"fixed: {', '.join(texts)}")
     sampler = f"{question.sampler} sampler, seed {question.sampler_seed}"
     return "; ".join([*parts, sampler, f"select split, {search.seeds()}"])
 
@@ -161,18 +158,14 @@ def _state(search: SearchResults) -> str:
     planned, asked = search.outcome.planned, search.outcome.asked
     if "missing" in search.counts():
         return f"INCOMPLETE: of {planned} planned suggestions, {search.ended()}."
-    text = f"Complete: all {planned} planned suggestions ended ({search.ended()})."
-    if planned < asked:
-        text += f" {asked} were requested, but there are no more points."
-    return text
+    more = f" {asked} were requested, but there are no more points." if planned < asked else ""
+    return f"Complete: all {planned} planned suggestions ended ({search.ended()}).{more}"
 
 
 def _troubles(search: SearchResults) -> list[str]:
     counts = search.counts()
-    lines = []
-    for status in ("diverged", "crashed"):
-        if status in counts:
-            lines.append(f"{counts[status]} suggestions {status}: they have no value")
+    bad = [status for status in ("diverged", "crashed") if status in counts]
+    lines = [f"{counts[status]} suggestions {status}: they have no value" for status in bad]
     if "missing" in counts:
         lines.append(f"{counts['missing']} suggestions have not ended: tune-calib resume runs them")
     if search.outcome.chosen is None:

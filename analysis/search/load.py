@@ -42,19 +42,12 @@ class SearchResults:
     @property
     def metrics(self) -> list[str]:
         """Return the metrics searched for, the first of which decides, or ``only_metric``."""
-        if self.only_metric:
-            return [self.only_metric]
-        return self.outcome.metrics
+        return [self.only_metric] if self.only_metric else self.outcome.metrics
 
     @property
     def metrics_and_accuracy(self) -> list[str]:
         """Return these metrics, and accuracy, to which the guard applies."""
         return list(dict.fromkeys([*self.metrics, "accuracy"]))
-
-    @property
-    def commands(self) -> list[str]:
-        """Return the commands that started and extended the search, in order."""
-        return list(map(attrgetter("command"), self.manifest.commands))
 
     @property
     def reads(self) -> list[ReadRecord] | None:
@@ -74,23 +67,21 @@ class SearchResults:
     @property
     def chosen(self) -> Point:
         """Return the searched settings of the chosen suggestion; none if none is chosen."""
-        for suggestion in self.outcome.suggestions:
-            if suggestion.number == self.outcome.chosen:
-                return dict(suggestion.point)
-        return {}
+        chosen = self.outcome.chosen
+        return next((s.point for s in self.outcome.suggestions if s.number == chosen), {})
 
     def warnings(self) -> list[str]:
         """Return warnings about the chosen suggestion and its baseline, one per line."""
         # In a search, the column ``rung`` has the number of the suggestion, -1 for the baseline.
         baseline = self.trials.loc[self.trials["rung"] < 0, "flags"]
         lines = [BASELINE_AT_CHANCE] if is_chance(baseline) else []
-        if self.outcome.chosen is None:
-            return lines
-        choice = {}
-        for metric in self.metrics:
-            means = self.table(metric).set_index("number")["mean"]
-            choice[metric] = means[self.outcome.chosen]
-        return [*lines, *describe_no_gain(self.metrics, self.outcome.baseline, choice)]
+        if self.outcome.chosen is not None:
+            choice = {}
+            for metric in self.metrics:
+                means = self.table(metric).set_index("number")["mean"]
+                choice[metric] = means[self.outcome.chosen]
+            lines += describe_no_gain(self.metrics, self.outcome.baseline, choice)
+        return lines
 
     @property
     def settings(self) -> list[str]:
@@ -105,12 +96,9 @@ class SearchResults:
 
     def others_of(self, setting: str) -> list[Any]:
         """Return the published values of a setting that are not the method's own."""
-        default = self.defaults.get(setting)
-        others: list[Any] = []
-        for point in map(_plain, self.outcome.published):
-            if setting in point and point[setting] not in (default, *others):
-                others.append(point[setting])
-        return others
+        points = list(map(_plain, self.outcome.published))
+        values = dict.fromkeys(point[setting] for point in points if setting in point)
+        return [value for value in values if value != self.defaults.get(setting)]
 
     def shown_settings(self) -> list[str]:
         """Return ``only_settings``, else the most important settings with more than one value."""
@@ -133,8 +121,9 @@ class SearchResults:
             if len(names) > 1:
                 raise UserError(f"setting {text!r} is ambiguous; name {' or '.join(names)}")
             if rows[names[0]].nunique() < 2:
-                few = "fewer than two values among the finished suggestions"
-                raise UserError(f"setting {names[0]} has {few}")
+                raise UserError(
+                    f"setting {names[0]} has fewer than two values among the finished suggestions"
+                )
             chosen += names
         return replace(self, only_settings=tuple(dict.fromkeys(chosen)), only_metric=metric)
 
@@ -144,18 +133,12 @@ class SearchResults:
         for name in self.settings:
             # Without a default the setting does not apply and must be absent, as NaN.
             value = self.defaults.get(name)
-            if value is None:
-                are &= table[name].isna()
-            else:
-                are &= table[name] == value
+            are &= table[name].isna() if value is None else table[name] == value
         return are
 
     def specs_of(self, number: int | None) -> list[str]:
         """Return the spec hashes of a suggestion; none if there is no such suggestion."""
-        for suggestion in self.outcome.suggestions:
-            if suggestion.number == number:
-                return suggestion.specs
-        return []
+        return next((s.specs for s in self.outcome.suggestions if s.number == number), [])
 
     def counts(self) -> dict[str, int]:
         """Count suggestions by status, with ``missing`` (planned but not ended) last."""
@@ -170,15 +153,13 @@ class SearchResults:
     def note(self) -> str:
         """Return a sentence with the number of suggestions and of those at chance."""
         at_chance = int(self.figure_table()["status"].eq(AT_CHANCE).sum())
-        if at_chance:
-            return f"{self.ended()} suggestions; {at_chance} at chance have no value here."
-        return f"{self.ended()} suggestions."
+        rest = f"; {at_chance} at chance have no value here" if at_chance else ""
+        return f"{self.ended()} suggestions{rest}."
 
     def long_note(self) -> str:
         """Return a sentence with the seeds and number of the suggestions, and the guard."""
-        guard = format_points(self.manifest.question.objective.guard)
-        lost = f"guard: at most {guard} of accuracy lost"
-        return f"Each suggestion: {self.seeds()}; {self.note()[:-1]}; {lost}."
+        lost = f"at most {format_points(self.manifest.question.objective.guard)} of accuracy lost"
+        return f"Each suggestion: {self.seeds()}; {self.note()[:-1]}; guard: {lost}."
 
     def seeds(self) -> str:
         """Describe the seeds of a suggestion, e.g. ``mean over 3 seeds``."""
@@ -247,12 +228,7 @@ def setting_cell(value: Any) -> Cell:
 
 def _plain(point: Point) -> Point:
     """Return a point with ``null`` for None; a setting that does not apply is absent."""
-    return dict(zip(point, map(null_for_none, point.values()), strict=True))
-
-
-def null_for_none(value: Any) -> Any:
-    """Return ``null`` for None, and another value unchanged."""
-    return "null" if value is None else value
+    return {name: "null" if value is None else value for name, value in point.items()}
 
 
 def is_complete(out: AnyPath) -> bool:
@@ -270,7 +246,6 @@ def is_complete(out: AnyPath) -> bool:
 
 
 def load_search(out: AnyPath) -> SearchResults:
-    """Read a search from its folder."""
     manifest = read_search_manifest(out)
     if not (out / SEARCH_OUTCOME).exists():
         raise UserError(f"{out} contains no {SEARCH_OUTCOME}; run: tune-calib report {out}")

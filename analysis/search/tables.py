@@ -1,7 +1,7 @@
 """Tables of a search: best suggestions, importance of settings, near-best share, optimism."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
 from statistics import fmean, stdev
 from types import MappingProxyType
@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.compare.network_check import compute_baseline_check
-from analysis.search.load import SearchResults, null_for_none, setting_cell
+from analysis.search.load import SearchResults, setting_cell
 from analysis.tables.latex import label_of
 from analysis.tables.table import Table, table_of
 from analysis.text import NOTHING, Cell, Record, capital, full_stops
@@ -41,8 +41,10 @@ def best(search: SearchResults, count: int = BEST) -> Table:
         first[METRICS[metric].head] = Cell.number(metric, baseline[metric])
     first["accuracy lost (%)"] = Cell.number("accuracy", 0)
     first |= dict.fromkeys(search.settings, NOTHING)
-    rule = f"{capital(search.manifest.rule)}; on select, {search.seeds()}"
-    caption = f"{rule}. The choice was made on these numbers, so they are optimistic."
+    caption = (
+        f"{capital(search.manifest.rule)}; on select, {search.seeds()}. The choice was made on "
+        "these numbers, so they are optimistic."
+    )
     caption = " ".join([caption, *full_stops(legend(search.trials["flags"]))])
     notes = [f"{compute_baseline_check(search.trials).sentence}."]
     records = [first, *_rows(search, table, chosen)]
@@ -52,18 +54,13 @@ def best(search: SearchResults, count: int = BEST) -> Table:
 
 def _rows(search: SearchResults, table: pd.DataFrame, chosen: Sequence[Any]) -> list[Record]:
     values = {metric: search.table(metric) for metric in search.metrics_and_accuracy}
-    is_default = search.are_defaults(table)
-    rows = []
+    is_default, rows = search.are_defaults(table), []
     for index in chosen:
         row = table.loc[index]
-        marks = []
-        if is_default[index]:
-            marks.append("defaults")
-        if row["number"] == search.outcome.chosen:
-            marks.append("chosen")
-        name = str(row["number"])
-        if marks:
-            name += f" ({', '.join(marks)})"
+        is_chosen = row["number"] == search.outcome.chosen
+        marks = {"defaults": is_default[index], "chosen": is_chosen}
+        text = ", ".join(mark for mark, is_true in marks.items() if is_true)
+        name = f"{row['number']} ({text})" if text else str(row["number"])
         cells = {"suggestion": Cell(append_flag_signs(name, [row["flags"]]), float(row["number"]))}
         for metric, statistics in values.items():
             mean, sd = statistics.loc[index, "mean"], statistics.loc[index, "sd"]
@@ -75,12 +72,9 @@ def _rows(search: SearchResults, table: pd.DataFrame, chosen: Sequence[Any]) -> 
 
 
 def suggestions(search: SearchResults) -> Table:
-    """Build the table of every suggestion that ended."""
     table = search.table()
-    rows = _rows(search, table, list(table.index))
-    records = []
-    for row, status in zip(rows, table["status"], strict=True):
-        records.append({"suggestion": row["suggestion"], "status": Cell(status), **row})
+    pairs = zip(_rows(search, table, list(table.index)), table["status"], strict=True)
+    records = [{"suggestion": row["suggestion"], "status": Cell(s), **row} for row, s in pairs]
     caption = f"Every suggestion that ended ({search.ended()}); a dash: the setting does not apply."
     caption = " ".join([caption, *full_stops(legend(search.trials["flags"]))])
     return Table("suggestions", caption, records, chosen_by=("status",))
@@ -95,9 +89,8 @@ def importance(search: SearchResults) -> Table:
     for name in search.settings:
         row = {"setting": Cell(name)}
         for metric in search.metrics:
-            importance_of_setting = importances.shares.get(metric, {}).get(name, math.nan)
-            head = f"importance for {METRICS[metric].title} (%)"
-            row[head] = Cell.formatted(100 * importance_of_setting, ".1f")
+            percent = 100 * importances.shares.get(metric, {}).get(name, math.nan)
+            row[f"importance for {METRICS[metric].title} (%)"] = Cell.formatted(percent, ".1f")
         row["searched in"] = _range_cell(search.outcome.settings[name])
         row["default"] = setting_cell(defaults.get(name))
         others = list(map(setting_cell, search.others_of(name)))
@@ -121,7 +114,8 @@ def _range_cell(setting: Mapping[str, Any]) -> Cell:
     """Return the cell of the values that are tried, by the lowest of which the page sorts."""
     low = None
     if "choices" in setting:
-        text = " | ".join(map(str, map(null_for_none, setting["choices"])))
+        values = ["null" if value is None else str(value) for value in setting["choices"]]
+        text = " | ".join(values)
     else:
         low = float(setting["low"])
         text = f"{low:g} to {setting['high']:g}"
@@ -136,17 +130,12 @@ def share(search: SearchResults) -> Table:
     """Build the table of the share of suggestions nearly as good as the best within the guard."""
     metric = search.metrics[0]
     head = f"{METRICS[metric].title} away from the best{_UNITS[METRICS[metric].unit]}"
-    within = search.within_guard()
-    shares = share_within(within, metric)
-    if within["mean"].isna().all():
-        shares = shares[:0]
-    records = []
-    for row in shares.to_dict("records"):
-        record = {head: Cell.number(metric, row["margin"])}
-        record["suggestions"] = Cell.formatted(row["within"], ".0f")
-        record["of"] = Cell.formatted(row["of"], ".0f")
-        record["share (%)"] = Cell.formatted(100 * row["share"], ".0f")
-        records.append(record)
+    away, records = distances(search.within_guard(), metric), []
+    for margin in MARGINS if away.notna().any() else ():
+        count = int((away <= margin + _ROUNDING).sum())
+        record = {head: Cell.number(metric, margin), "suggestions": Cell.of(count)}
+        record["of"] = Cell.of(len(away))
+        records.append({**record, "share (%)": Cell.formatted(100 * count / len(away), ".0f")})
     caption = (
         f"Suggestions within the guard whose {METRICS[metric].head} is at most this far from the "
         "best of them, as a share of all. It estimates a share of the search space only with "
@@ -188,7 +177,7 @@ def optimism(trials: Sequence[Row], searched: Mapping[str, Sequence[Row]],
     return table_of(heads, rows)
 
 
-def is_numeric(values: "pd.Series[Any]") -> bool:
+def is_numeric(values: Iterable[Any]) -> bool:
     """Return whether all values are numbers; Booleans do not count."""
     return all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
 
@@ -197,7 +186,7 @@ def sort_texts(values: "pd.Series[Any]") -> list[str]:
     """Return the texts of the distinct values: numbers by size, and then the others."""
     texts = {}
     for value in values:
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        is_number = is_numeric([value])
         texts[str(value)] = (not is_number, value if is_number else 0, str(value))
     return sorted(texts, key=texts.__getitem__)
 
@@ -212,28 +201,24 @@ def trend(table: pd.DataFrame, setting: str, bins: int = 6) -> pd.DataFrame:
     """Return the median and quartiles in bins of one setting with equally many suggestions."""
     rows = table.dropna(subset=[setting, "mean"])
     values = rows[setting]
+    parts = _as_category(values)
     if is_numeric(values):
         parts = values = values.astype(float)
         # Equally many per bin: a sampler that learns tries some regions much more often.
         if values.nunique() > bins:
             parts = pd.qcut(values, bins, duplicates="drop")
-    else:
-        parts = _as_category(values)
     groups = rows.assign(value=values).groupby(parts, observed=True)
-    quartiles = groups["mean"].describe()[["50%", "25%", "75%", "count"]]
-    quartiles.columns = pd.Index(["median", "low", "high", "suggestions"])
+    names = {"50%": "median", "25%": "low", "75%": "high", "count": "suggestions"}
+    quartiles = groups["mean"].describe()[[*names]].rename(columns=names)
     middles = groups["value"].median() if is_numeric(values) else quartiles.index.astype(str)
     quartiles.insert(0, "value", middles)
     return quartiles.reset_index(drop=True)
 
 
 def heat_map(
-    table: pd.DataFrame,
-    down: str,
-    across: str,
-    bins: int = 6,
+    table: pd.DataFrame, down: str, across: str, bins: int = 6,
     levels: Mapping[str, Sequence[Any]] = MappingProxyType({}),
-) -> pd.DataFrame:
+) -> pd.DataFrame:  # fmt: skip
     """Return ``mean`` of a metric and ``count`` of the suggestions in bins of two settings.
 
     Values of ``levels`` (of a grid) are cells of their own, and other values are left out.
@@ -249,7 +234,6 @@ def heat_map(
 
 
 def _as_category(values: "pd.Series[Any]") -> "pd.Series[Any]":
-    """Return values as texts in the order of ``sort_texts``."""
     return values.map(str).astype(pd.CategoricalDtype(sort_texts(values), ordered=True))
 
 
@@ -263,11 +247,9 @@ def _binned(values: "pd.Series[Any]", bins: int) -> "pd.Series[Any]":
     is_log = numbers.min() > 0 and numbers.max() / numbers.min() >= _LOG_FROM
     if is_log:
         numbers = numbers.map(math.log10)
-    middles = []
-    for interval in pd.cut(numbers, bins):
-        middle = 10**interval.mid if is_log else interval.mid
-        middles.append(float(f"{middle:.2g}"))
-    return pd.Series(middles, index=values.index)
+    middles = [interval.mid for interval in pd.cut(numbers, bins)]
+    middles = [10**middle if is_log else middle for middle in middles]
+    return pd.Series([float(f"{middle:.2g}") for middle in middles], index=values.index)
 
 
 def distances(table: pd.DataFrame, metric: str = "ece") -> "pd.Series[float]":
@@ -275,13 +257,3 @@ def distances(table: pd.DataFrame, metric: str = "ece") -> "pd.Series[float]":
     sign = 1 if METRICS[metric].is_less_better else -1
     losses: pd.Series[float] = sign * table["mean"]
     return losses - losses.min()
-
-
-def share_within(
-    table: pd.DataFrame, metric: str = "ece", margins: Sequence[float] = MARGINS
-) -> pd.DataFrame:
-    """Return the share of all suggestions that are at most each margin worse than the best."""
-    away = distances(table, metric)
-    rows = pd.DataFrame({"margin": margins})
-    rows["within"] = [int((away <= margin + _ROUNDING).sum()) for margin in margins]
-    return rows.assign(of=len(table), share=rows["within"] / len(table))

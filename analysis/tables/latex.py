@@ -38,7 +38,6 @@ def label_of(*parts: str) -> str:
 
 
 def latex(*tables: Table) -> str:
-    """Return tables as floats, below a comment that names the required packages."""
     return f"{_NEEDS}\n" + "\n\n".join(map(_render, tables))
 
 

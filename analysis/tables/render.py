@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 
 def markdown(table: Table) -> str:
-    """Return the table in Markdown, its caption and notes below."""
     return "\n\n".join(filter(None, [body(table), table.text, *table.notes]))
 
 
@@ -41,7 +40,6 @@ def body(table: Table) -> str:
 
 
 def in_files(table: Table, frame: "pd.DataFrame | None" = None) -> dict[str, str]:
-    """Return the files of a table by name, with a CSV file of a frame with its numbers."""
     if not table.records:
         return {}
     files = {f"{table.key}.md": f"{markdown(table)}\n", f"{table.key}.tex": f"{latex(table)}\n"}
@@ -51,7 +49,6 @@ def in_files(table: Table, frame: "pd.DataFrame | None" = None) -> dict[str, str
 
 
 def html(table: Table) -> str:
-    """Return the table as a ``table`` element without styles and scripts."""
     groups = [table.groups.get(head, ("", head)) for head in table.heads]
     heads = _row("th", (head for _, head in groups))
     if table.groups:
@@ -68,7 +65,6 @@ def html(table: Table) -> str:
 
 
 def marked(cell: Cell) -> Markup:
-    """Return the escaped text of a cell with the mark of its rank."""
     return Markup(MARKS["html"][cell.rank]).format(cell.text)
 
 
@@ -78,7 +74,6 @@ def _row(tag: str, texts: Iterable[str]) -> Markup:
 
 
 def json_records(frame: "pd.DataFrame") -> list[dict[str, Any]]:
-    """Return the rows of a frame for JSON, with None for NaN."""
     records: list[dict[str, Any]] = json.loads(frame.to_json(orient="records"))
     return records
 

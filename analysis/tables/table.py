@@ -43,22 +43,18 @@ class Table:
 
     @property
     def heads(self) -> list[str]:
-        """Return the heads of the columns."""
         return list(self.records[0]) if self.records else []
 
     @property
     def text(self) -> str:
-        """Return the caption in one line."""
         return self.caption.replace("\n", " ")
 
     @property
     def full_caption(self) -> str:
-        """Return the caption with its notes, and a note if a page leaves rows out."""
         return " ".join(filter(None, [self.text, *self.notes, self.cut]))
 
     @property
     def cut(self) -> str:
-        """Return a note if a page leaves rows out; else empty."""
         total = max(len(self.records), self.total)
         note = f"The first {MAX_ROWS} of {total}; the Parquet files hold all."
         return note if total > MAX_ROWS else ""
@@ -77,11 +73,9 @@ class Table:
         return [list(record.values()) for record in self.records[:MAX_ROWS]]
 
     def column(self, head: str) -> list[Cell]:
-        """Return the cells of a column."""
         return [record[head] for record in self.records]
 
     def options(self, head: str) -> list[str]:
-        """Return the values of a column in the order in which they appear."""
         return list(dict.fromkeys(cell.text for cell in self.column(head)[:MAX_ROWS]))
 
     # Cached, since a page reads it for each cell.
@@ -95,7 +89,6 @@ class Table:
         return flags
 
     def without_blank(self) -> "Table":
-        """Return the table without blank columns."""
         columns = {}
         for head in self.heads:
             if not all(cell.is_blank for cell in self.column(head)):
@@ -103,7 +96,6 @@ class Table:
         return replace(self, records=records_of(columns))
 
     def with_requested(self) -> "Table":
-        """Return the table with the columns that are shown on request."""
         columns = {head: self.column(head) for head in self.heads}
         return replace(self, records=records_of({**columns, **self.on_request}))
 
@@ -135,7 +127,6 @@ def table_of(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
 
 
 def _layout(table: Table, screen: Screen) -> tuple[str, list[str]]:
-    """Lay out the rows of a table for a screen, naming columns that do not fit; return heads."""
     texts = {head: _mark(table.column(head)) for head in table.heads}
     least = {head: _narrowest(head, cells) + _GAP for head, cells in texts.items()}
     most = {head: max(map(len, [head, *cells])) + _GAP for head, cells in texts.items()}

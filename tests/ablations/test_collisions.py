@@ -15,7 +15,7 @@ from tune_calib.spec.request import EvaluateRequest
 from tune_calib.spec.resolved import LARGEST_PLAN, ResolvedRequest, Seeds, refuse_large
 from tune_calib.tuning.context import Context
 from tune_calib.tuning.folder import RunLocation
-from tune_calib.tuning.run import execute_run
+from tune_calib.tuning.plan import execute_run
 from tune_calib.tuning.search.definition import Candidates, Objective, SearchDefinition
 from tune_calib.tuning.search.evaluate import build_run
 from tune_calib.tuning.search.run import SearchRun

@@ -1,31 +1,17 @@
-"""Imports and comparisons of CalArena's sizes, and our methods next to those of probmetrics.
+"""Our methods next to those of probmetrics, which CalArena compares.
 
-    python -m tests.benchmarks.calarena pairs|small|many|large [--folder FOLDER]
+    python -m tests.benchmarks.calarena
 
-* ``pairs``: processor seconds of a fit on 10,000 samples and of its prediction for as many, with
-  the ratio of ours to that of probmetrics in the same run, on one core. Matrix scaling has no
-  penalty, like theirs;
-* ``small``: import of 1,791 experiments of 100 samples;
-* ``many``: import and comparison of 28 experiments of 10,000 samples of 10, 100 and 1,000 classes;
-* ``large``: 50,000 samples of 1,000 classes: import, comparison, and a report with intervals.
-
-The last three print wall-clock seconds and the most memory of a process.
+It prints processor seconds of a fit on 10,000 samples and of its prediction for as many, with the
+ratio of ours to that of probmetrics in the same run, on one core. Matrix scaling has no penalty,
+like theirs.
 """
 
-import argparse
-import os
-import subprocess
-import sys
-import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Mapping
 from importlib.util import find_spec
-from pathlib import Path
 
-import h5py
-import numpy as np
 import sklearn.isotonic  # noqa: F401  (whose import is not measured)
 import torch
 from tabulate import tabulate
@@ -47,12 +33,6 @@ PAIRS = {
 }
 MOST_CLASSES = {"beta": 2, "matrix": 100, "sms": 100}
 UNPENALISED = {"off_diagonal": 0.0, "intercept": 0.0}
-LINEAR = ("temperature", "vector", "svs", "ets", "isotonic", "histogram")  # O(C) parameters
-REPORT = """
-import sys, numpy, tune_calib
-arrays = numpy.load(sys.argv[1])
-print(tune_calib.calibration_report(arrays["probas"], arrays["labels"], outputs="probs"))
-"""
 
 
 def fitting_seconds(
@@ -92,76 +72,5 @@ def compare_pairs(samples: int = 10_000) -> None:
     print(tabulate(rows, heads, floatfmt=("", "", ".2f", ".2f", ".2f")))
 
 
-def write_models(path: Path, sizes: Iterable[tuple[int, int]]) -> None:
-    """Write models of (samples, classes) in CalArena's layout, a data set each."""
-    with h5py.File(path, "w") as file:
-        for number, (samples, classes) in enumerate(sizes):
-            logits, labels = drawn(2 * samples, classes, seed=number)
-            probabilities = logits.softmax(-1).numpy()
-            group = file.create_group(f"data{number}/net")
-            for split, part in (("cal", slice(samples)), ("test", slice(samples, None))):
-                group[f"probas_{split}"] = probabilities[part]
-                group[f"labels_{split}"] = labels[part].numpy()
-
-
-def run(words: Sequence[object]) -> None:
-    """Run a command, and print its seconds and its memory."""
-    started = time.perf_counter()
-    process = subprocess.Popen(list(map(str, words)))
-    _, status, usage = os.wait4(process.pid, 0)
-    seconds = time.perf_counter() - started
-    print(f"{seconds:7.1f} s  {usage.ru_maxrss / 2**20:5.2f} GiB  {' '.join(map(str, words[:2]))}")
-    if status:
-        raise SystemExit(f"failed: {words}")
-
-
-def compare_imports(folder: Path, methods: Sequence[str], sizes: Iterable[tuple[int, int]]) -> None:
-    """Import models of these sizes, and compare methods on them unless there are none."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path, store = folder / "models.h5", folder / "store"
-    in_child(write_models, path, sizes)
-    program = [Path(sys.executable).with_name("tune-calib")]
-    run([*program, "import", "arena", "--models", path, "--select", "none", "--store", store])
-    if methods:
-        words = ["compare", *methods, "--imported", "arena/*", "--store", store]
-        run([*program, *words, "--out", folder / "out"])
-
-
-def write_test(path: Path) -> None:
-    """Write predictions for 50,000 samples of 1,000 classes."""
-    logits, labels = drawn(50_000, 1000)
-    np.savez(path, probas=logits.softmax(-1).numpy(), labels=labels.numpy())
-
-
-def in_child(write: Callable[..., None], *arguments: object) -> None:
-    """Write in another process: commands inherit the largest memory of this one."""
-    with ProcessPoolExecutor(1) as pool:
-        pool.submit(write, *arguments).result()
-
-
-def measure_large(folder: Path) -> None:
-    """Measure ImageNet's size."""
-    compare_imports(folder, LINEAR, [(50_000, 1000)])
-    in_child(write_test, folder / "test.npz")
-    run([sys.executable, "-c", REPORT, folder / "test.npz"])
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("part", choices=("pairs", "small", "many", "large"))
-    parser.add_argument("--folder", type=Path)
-    arguments = parser.parse_args()
-    folder = arguments.folder or Path(tempfile.mkdtemp())
-    if arguments.part == "pairs":
-        compare_pairs()
-    elif arguments.part == "small":
-        compare_imports(folder, (), [(100, 2 + number % 9) for number in range(1791)])
-    elif arguments.part == "many":
-        classes = [(10, 100, 1000)[number % 3] for number in range(28)]
-        compare_imports(folder, ["--all", "posthoc"], [(10_000, count) for count in classes])
-    else:
-        measure_large(folder)
-
-
 if __name__ == "__main__":
-    main()
+    compare_pairs()

@@ -12,7 +12,7 @@ from tune_calib.spec.datasets import Settings
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.tuning.context import Context
 from tune_calib.tuning.folder import RunLocation
-from tune_calib.tuning.run import execute_run
+from tune_calib.tuning.plan import execute_run
 from tune_calib.tuning.search.definition import Objective, SearchDefinition
 from tune_calib.tuning.search.run import SearchRun, open_state
 from tune_calib.tuning.search.state import MIN_SHARE

@@ -10,13 +10,11 @@ import pytest
 
 from docs.generate.commands import commands
 from tests import drawing, fake_results
-from tests.support import command_line, sample, small_spec
+from tests.support import command_line, sample
 from tune_calib.cli import main
-from tune_calib.errors import UserError
 from tune_calib.experiments.entries import plan_entries
 from tune_calib.experiments.file import read_experiment_file
 from tune_calib.experiments.run import Ended, run_entries
-from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning.context import Context
 
 COMMANDS = commands()
@@ -51,13 +49,6 @@ def test_an_obstacle_at_the_path_of_a_report_is_one_line(name, out, refusal):
         message = refusal("report", out)
     assert str(path) in message
     assert "choose another path" in message
-
-
-@pytest.mark.parametrize("folder", ["FILE/below", "/proc/nothing"])
-def test_an_impossible_folder_of_figures_is_one_line(folder, tmp_path, refusal):
-    (tmp_path / "FILE").touch()
-    table = ["--published", "fedlas/table1", "--test", "friedman"]
-    assert "cannot use" in refusal("analyze", "significance", *table, "--figure", tmp_path / folder)
 
 
 def test_output_on_a_full_disk_is_one_line(out):
@@ -136,31 +127,6 @@ def test_contradicting_or_incomplete_options_are_refused(
 def test_a_test_of_a_ladder_is_refused_and_its_name_checked(out, refusal):
     assert "unknown --test 'foo'" in refusal("report", out, "--test", "foo")
     assert "--test compares methods; the rungs of a ladder" in refusal("report", out, "--test", "t")
-
-
-WRONG = [True, "x", -1, 1.5, [], [True], {}, None, float("nan"), "9" * 5000]
-
-
-@pytest.mark.parametrize("value", WRONG)
-def test_a_wrong_value_has_a_message_without_pydantic_terms(value):
-    slots = {
-        "data": small_spec().data,
-        "network": small_spec().network,
-        "head": small_spec(method="mac_cal").head,
-    }
-    messages = []
-    for slot, model in slots.items():
-        for key in type(model).model_fields:
-            settings = {"network": {}, "head": {"method": "mac_cal"}}
-            settings[slot] = {**settings.get(slot, {}), key: value}
-            try:
-                accepted = getattr(getattr(TrialSpec.build(**settings), slot), key)
-            except UserError as error:
-                messages.append(str(error))
-            else:
-                assert isinstance(accepted, bool) == isinstance(value, bool)
-    assert len(messages) > 10
-    assert not [text for text in messages if "Input" in text or "valid" in text or len(text) > 1000]
 
 
 STOPPED = """

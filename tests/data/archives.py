@@ -32,10 +32,10 @@ def saved(path: Path, pixels: Pixels) -> Path:
     return path
 
 
-def parquet(path: Path, images: list[Pixels], labels: list[int], names=("img", "label")) -> Path:
+def parquet(path: Path, images, labels: list[int], names=("img", "label"), kind="PNG") -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     layout = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
-    rows = pa.array([{"bytes": encoded(image), "path": None} for image in images], layout)
+    rows = pa.array([{"bytes": encoded(image, kind), "path": None} for image in images], layout)
     pq.write_table(pa.table({names[0]: rows, names[1]: pa.array(labels, pa.int64())}), path)
     return path
 

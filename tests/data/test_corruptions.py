@@ -22,28 +22,6 @@ def smooth_images(channels=3, side=32, samples=24):
     return torch.from_numpy((30 + 200 * (smooth - low) / (high - low)).astype(np.uint8))
 
 
-# Mean distance of the pixels to those of the images as they are, in grey levels by severity.
-DISTANCES = {
-    "gaussian_noise": (8.12, 12.19, 16.23, 18.22, 20.29),
-    "shot_noise": (6.52, 9.20, 14.47, 16.78, 20.53),
-    "impulse_noise": (1.21, 2.59, 3.81, 6.40, 9.02),
-    "speckle_noise": (6.35, 10.60, 12.69, 16.95, 21.09),
-    "defocus_blur": (0.53, 0.94, 1.39, 1.68, 2.70),
-    "glass_blur": (5.90, 5.98, 5.91, 10.47, 10.15),
-    "motion_blur": (4.64, 6.86, 9.21, 9.22, 10.85),
-    "zoom_blur": (5.12, 5.93, 7.36, 8.83, 10.36),
-    "gaussian_blur": (0.51, 1.36, 1.81, 2.29, 3.34),
-    "snow": (11.33, 25.26, 27.43, 40.99, 59.23),
-    "fog": (8.06, 17.75, 19.86, 24.73, 28.25),
-    "brightness": (10.16, 20.98, 31.75, 42.39, 61.79),
-    "contrast": (5.88, 11.75, 14.09, 16.44, 19.96),
-    "elastic_transform": (14.20, 13.19, 11.44, 10.88, 8.31),
-    "pixelate": (0.95, 1.90, 2.39, 3.49, 4.51),
-    "jpeg_compression": (5.86, 7.74, 8.33, 8.78, 9.57),
-    "saturate": (17.71, 22.84, 12.87, 30.66, 42.08),
-}
-
-
 @pytest.mark.parametrize("kind", COLOUR)
 def test_corruptions_depend_on_the_image_and_not_on_its_batch(kind):
     images, indices = smooth_images(), torch.randperm(10_000)[:24]

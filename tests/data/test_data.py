@@ -1,6 +1,5 @@
 """Data: splits, loaders and their errors, cache."""
 
-import io
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,18 +9,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from PIL import Image
 
+from tests.data.archives import parquet
+from tests.data.support import parts
 from tune_calib.data import layouts
-from tune_calib.data.base import Split
 from tune_calib.data.cache import load_source
 from tune_calib.data.decode import Format
 from tune_calib.data.huggingface import lazy_images
-from tune_calib.data.splits import (
-    Development,
-    load_development,
-    load_test,
-)
+from tune_calib.data.splits import load_development, load_test
 from tune_calib.errors import DamagedFileError, DataNotFoundError, UserError
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.slots.data import DataSlot
@@ -31,26 +26,9 @@ REAL_CIFAR10 = Path(__file__).parents[3] / "shared" / "data" / "cifar10"
 CIFAR10 = DataSlot(dataset="cifar10")
 
 
-def encode(pixels: np.ndarray, kind: str = "PNG") -> bytes:
-    buffer = io.BytesIO()
-    Image.fromarray(pixels).save(buffer, kind, **({"lossless": True} if kind == "WEBP" else {}))
-    return buffer.getvalue()
-
-
 def pictures(samples: int, seed: int, size: int = 32) -> np.ndarray:
     shape = (samples, size, size, 3)
     return np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
-
-
-def write_parquet(
-    path: Path, pixels: np.ndarray, labels: list[int], column: str = "img", kind: str = "PNG"
-) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    images = [{"bytes": encode(image, kind), "path": None} for image in pixels]
-    layout = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
-    table = pa.table({column: pa.array(images, layout), "label": pa.array(labels, pa.int64())})
-    pq.write_table(table, path)
-    return path
 
 
 def labels_of(samples: int) -> list[int]:
@@ -60,20 +38,13 @@ def labels_of(samples: int) -> list[int]:
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     folder = tmp_path / "data"
-    write_parquet(folder / "train.parquet", pictures(200, 0), labels_of(200))
-    write_parquet(folder / "test.parquet", pictures(30, 1), labels_of(30))
+    parquet(folder / "train.parquet", pictures(200, 0), labels_of(200))
+    parquet(folder / "test.parquet", pictures(30, 1), labels_of(30))
     return folder
 
 
 def is_one_line(error: pytest.ExceptionInfo[UserError]) -> bool:
     return "\n" not in str(error.value)
-
-
-def parts(development: Development) -> list[Split]:
-    return [development.train, development.select, development.calib]
-
-
-# --- digits
 
 
 def test_digits_are_split_as_documented():
@@ -85,9 +56,6 @@ def test_digits_are_split_as_documented():
     assert development.train.indices.tolist() == order[1297:].tolist()
     everything = torch.cat([s.indices for s in [*parts(development), test]])
     assert sorted(everything.tolist()) == list(range(1797))
-
-
-# --- CIFAR-10
 
 
 def test_tiny_cifar_is_read_exactly_and_split_without_overlap(root: Path):
@@ -108,7 +76,7 @@ def decoded(path: Path, channels: int = 3, size: int = 32) -> torch.Tensor:
 
 
 def test_an_encoding_that_runs_a_program_of_the_system_is_refused(tmp_path: Path):
-    path = write_parquet(tmp_path / "train.parquet", pictures(1, 0), [0], kind="EPS")
+    path = parquet(tmp_path / "train.parquet", pictures(1, 0), [0], kind="EPS")
     with pytest.raises(DamagedFileError, match="row 0 is not an image") as error:
         decoded(path)
     assert is_one_line(error)
@@ -120,8 +88,8 @@ def test_folders_shards_and_the_column_image_are_located(tmp_path: Path, place: 
     for shard in range(2):
         rows = slice(20 * shard, 20 * shard + 20)
         name = f"train-{shard:05d}-of-00002.parquet"
-        write_parquet(folder / name, pixels[rows], labels_of(20), "image")
-    write_parquet(folder / "test-00000-of-00001.parquet", pixels[:10], labels_of(10), "image")
+        parquet(folder / name, pixels[rows], labels_of(20), ("image", "label"))
+    parquet(folder / "test-00000-of-00001.parquet", pixels[:10], labels_of(10), ("image", "label"))
     source = DATASETS["cifar10"].load(tmp_path)
     assert torch.equal(source.train.images[:], torch.from_numpy(pixels).permute(0, 3, 1, 2))
     assert source.train.indices.tolist() == list(range(40))
@@ -138,9 +106,6 @@ def test_the_real_cifar100(tmp_path: Path):
     rows = pq.read_table(root / "cifar100" / "test.parquet", columns=["coarse_label"])
     assert tests[1].labels.tolist() == rows["coarse_label"].to_pylist()
     assert len(load_development(fine, root, tmp_path).train) == 45_000
-
-
-# --- errors of the user
 
 
 def test_a_missing_root_explains_how_to_get_the_data():
@@ -160,7 +125,7 @@ def test_truncated_parquet_is_refused(root: Path):
 
 
 def test_wrong_image_size_is_refused(root: Path):
-    write_parquet(root / "train.parquet", pictures(20, 0, size=64), labels_of(20))
+    parquet(root / "train.parquet", pictures(20, 0, size=64), labels_of(20))
     with pytest.raises(DamagedFileError, match="64x64 pixels, expected 32x32"):
         load_development(CIFAR10, root)
 
@@ -210,9 +175,6 @@ def test_torchvisions_folder_is_read(tmp_path: Path, monkeypatch):
     assert source.test.labels.dtype == torch.int64
 
 
-# --- cache
-
-
 def test_the_cache_gives_the_same_and_is_used(root: Path, tmp_path: Path, monkeypatch):
     cache = tmp_path / "cache"
     first = load_development(CIFAR10, root, cache)
@@ -250,9 +212,6 @@ def test_a_damaged_cache_is_rebuilt(root: Path, tmp_path: Path, damage: str):
     assert torch.equal(source.test.labels, torch.arange(30) % 10)
     assert source.summary == summary
     assert list(cache.glob("*.images")) == [path]
-
-
-# --- what a data slot does to train
 
 
 def test_cache_and_root_may_be_read_only(root: Path, tmp_path: Path):

@@ -82,13 +82,6 @@ def test_a_transform_follows_a_head(head, posthoc, store):
     check_pipeline("ce", head, posthoc, store)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("posthoc", POSTHOC)
-@pytest.mark.parametrize("head", named("head"))
-def test_every_transform_follows_every_head(head, posthoc, store):
-    check_pipeline("ce", head, posthoc, store)
-
-
 STARTS = {
     "continued": ("retrain", {}),
     "frozen": (

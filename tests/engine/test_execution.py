@@ -3,10 +3,7 @@
 import gc
 import json
 import weakref
-from contextlib import nullcontext
 from dataclasses import replace
-from functools import partial
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -18,13 +15,12 @@ from tests.support import CPU, sample, small_spec
 from tune_calib.conformance.tape import capture, record
 from tune_calib.data.splits import load_development
 from tune_calib.engine import execution
-from tune_calib.engine.execution import LEAST_COMPILED, Captured, compiling, resolve_execution
+from tune_calib.engine.execution import LEAST_COMPILED, Captured, resolve_execution
 from tune_calib.engine.head_batch import HeadBatchTrainer
 from tune_calib.engine.network import NetworkTrainer
 from tune_calib.engine.tensors import read_tensors, write_tensors
-from tune_calib.errors import RefusedError
+from tune_calib.errors import UserError
 from tune_calib.spec.ladder import PlannedTrial
-from tune_calib.spec.methods import METHODS
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning.work.worker import _planned
@@ -86,17 +82,6 @@ def test_captured_training_equals_eager_training(network):
     assert_same(eager, captured)
 
 
-def test_a_step_runs_once_for_all_full_batches():
-    run, calls = trainer(True), []
-    step = run.executor.step
-    run.executor.step = lambda inputs: calls.append(len(inputs["positions"])) or step(inputs)
-    list(run)
-    full, last = 20, len(run.train) % 20
-    assert len(run.train) > 2 * full  # outputs of a full batch are not those of the next one
-    # Warm-up and recording; the smaller last batches are eager.
-    assert calls == [full, full, last, last, last]
-
-
 @pytest.mark.parametrize("method", ["plp", "crl"])
 def test_captured_training_resumed_after_any_epoch_equals_eager_training(method):
     slot = {"method": method, "select": "min_val_nll"}
@@ -124,16 +109,6 @@ def test_moments_that_were_in_a_file_take_the_layout_of_their_parameter(optimize
             assert moment.shape != parameter.shape or moment.stride() == parameter.stride()
     list(uninterrupted), list(second)
     assert_same(uninterrupted, second)
-
-
-def test_a_loaded_state_is_what_captured_steps_change():
-    eager, captured = trainer(False), trainer(True)
-    next(eager), next(captured)
-    state = copied(captured.state())
-    next(captured)
-    captured.load_state(*copied(state))
-    list(eager), list(captured)
-    assert_same(eager, captured)
 
 
 @pytest.mark.parametrize("options", sample(MAC_CAL_OPTIONS, 4))
@@ -238,63 +213,6 @@ def test_auto_compiles_if_nothing_that_compilation_needs_is_missing(lacks, monke
     assert resolved == ("compiled" if lacks == "nothing" else "graph")
 
 
-def test_every_method_of_the_program_can_be_captured():
-    """As docs/pages/speed.md says; that it is true is a check of each method."""
-    methods = [info for info in METHODS.values() if info.kind != "posthoc"]
-    assert [info.name for info in methods if not info.implementation.is_capturable] == []
-
-
-def test_a_capture_that_fails_tells_its_first_error(monkeypatch):
-    class Graph:
-        """As of CUDA, whose end of a capture fails too."""
-
-        def __init__(self, *_):
-            pass
-
-        def __enter__(self):
-            pass
-
-        def __exit__(self, *_):
-            raise RuntimeError("operation failed due to a previous error during capture")
-
-    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
-    monkeypatch.setattr(torch.cuda, "graph", Graph)
-
-    def refuse(inputs):
-        raise inputs["error"]
-
-    first = RuntimeError("operation not permitted: item()")
-    with pytest.raises(
-        RefusedError, match=r"captured as a CUDA graph \(operation not permitted: it"
-    ):
-        execution.record_graph(partial(refuse, {"error": first}))
-    first = torch.OutOfMemoryError("CUDA out of memory")
-    with pytest.raises(torch.OutOfMemoryError):
-        execution.record_graph(partial(refuse, {"error": first}))
-    with pytest.raises(RefusedError, match=r"CUDA graph \(operation failed due to"):
-        execution.record_graph(dict)
-
-
-def compile_steps(warm_up=lambda: None, record=lambda: None) -> None:
-    """Compile a network of the name ``small_vgg``, and record its step."""
-    with compiling(SimpleNamespace(compiled=nullcontext), "small_vgg", warm_up):
-        record()
-
-
-def test_only_an_error_of_the_compiler_reads_as_one():
-    def fails(error):
-        raise error
-
-    for error in (RuntimeError("a wrong shape"), torch.OutOfMemoryError("CUDA out of memory")):
-        with pytest.raises(type(error), match=str(error)):
-            compile_steps(partial(fails, error))
-        with pytest.raises(type(error), match=str(error)):
-            compile_steps(record=partial(fails, error))
-    failed = torch.compile(lambda x: x + 1, backend=lambda *_: fails(OSError("no space")))
-    with pytest.raises(RefusedError, match=r"cannot compile small_vgg .*no space"):
-        compile_steps(partial(failed, torch.ones(2)))
-
-
 def test_execution_is_no_part_of_the_identity_but_reaches_the_worker():
     plain, eager = (TrialSpec.build(network=network) for network in ({}, {"execution": "eager"}))
     assert (plain.hash, plain.network_id) == (eager.hash, eager.network_id)
@@ -302,3 +220,10 @@ def test_execution_is_no_part_of_the_identity_but_reaches_the_worker():
     assert received.spec.network.execution == "eager"
     requests = [ResolvedRequest(), ResolvedRequest({"network": {"execution": "eager"}})]
     assert requests[0].identity() == requests[1].identity()
+
+
+def test_specs_with_the_former_setting_keep_their_hash_where_it_was_off():
+    assert TrialSpec.build(network={"compile": False}).hash == TrialSpec.build(network={}).hash
+    with pytest.raises(UserError, match="was replaced by network") as error:
+        TrialSpec.build(network={"compile": True})
+    assert "\n" not in str(error.value)

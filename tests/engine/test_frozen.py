@@ -112,7 +112,7 @@ def test_seeds_on_a_frozen_network_are_head_seeds(seeds):
         ),
         (
             {"overrides": {"network": {**GIVEN, "weights": None}}},
-            "of a trained network as `weights`",
+            "or give `weights`",
         ),
         ({"overrides": {"network": {**GIVEN, "method": "ls"}}}, "'ls' trains the network"),
         ({"overrides": {"network": {**GIVEN, "wieghts": 1}}}, "did you mean 'weights'"),

@@ -83,18 +83,6 @@ def test_captured_training_equals_eager_training(method, optimizer, monkeypatch)
     assert all(torch.equal(weights[name], others[name]) for name in weights)
 
 
-def test_captured_training_resumed_after_an_epoch_equals_eager_training(monkeypatch):
-    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    slot = {"method": "plp", "epochs": 3, "deterministic": True}
-    eager, first, second = (trainer(execution=e, **slot) for e in ("eager", "graph", "graph"))
-    next(first)
-    tensors, values = first.state()
-    second.load_state({name: tensor.clone() for name, tensor in tensors.items()}, values)
-    list(eager), list(second)
-    weights, others = eager.selected(), second.selected()
-    assert all(torch.equal(weights[name], others[name]) for name in weights)
-
-
 @pytest.mark.parametrize("method", ["ce", "mixup"])  # each is compiled for up to a minute
 def test_a_compiled_backbone_learns_with_losses_left_as_they_are(method):
     plain = list(trainer(method=method, execution="eager"))

@@ -177,22 +177,6 @@ def test_a_check_is_done_once_for_each_subject_and_version(monkeypatch):
     assert len(checks) == 2
 
 
-@pytest.mark.parametrize("damage", ["damaged", "unwritable"])
-def test_without_a_readable_result_the_check_is_repeated(damage, cache):
-    next(trainer())
-    (file,) = (cache / "steps").iterdir()
-    if damage == "damaged":
-        file.write_bytes(b"{")
-    else:
-        file.unlink()
-        file.parent.rmdir()
-        file.parent.touch()  # a file where a folder is needed
-    again = trainer()
-    next(again)
-    assert again.executor.check.captured_s > 0
-    assert (SUBJECT.read() is None) == (damage == "unwritable")
-
-
 def test_heads_are_proven_with_the_numbers_of_eager_heads(bank):
     slots = [small_spec(method="mac_cal", seed=k).head for k in range(2)]
     eager, proven = (HeadBatchTrainer(slots, bank, 0, CPU) for _ in range(2))
@@ -227,14 +211,3 @@ def test_differences_are_shares_of_the_changes():
     assert find_difference(still, still, {**still, "too": torch.zeros(1)}) == ("too", math.inf)
     counts = {"count": torch.tensor(3)}
     assert find_difference({}, counts, {"count": torch.tensor(4)}) == ("count", math.inf)
-
-
-def test_check_gpu_without_a_gpu_is_one_line(refusal, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert "finds no GPU: run check-gpu where trials get one" in refusal("check-gpu")
-
-
-@pytest.mark.parametrize("words", [("--backbone", "resnet81"), ("--precision", "fp8")])
-def test_wrong_options_of_check_gpu_are_one_line(words, refusal, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert words[1] in refusal("check-gpu", *words)

@@ -19,11 +19,8 @@ from tune_calib.progress import ProgressEvent, listening
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.experiment import ExperimentFile
 from tune_calib.spec.ladder import LADDERS
-from tune_calib.spec.names import SEARCH_MANIFEST
-from tune_calib.tuning.context import Context
 from tune_calib.tuning.describe import find_needs
 from tune_calib.tuning.plan import describe_file
-from tune_calib.tuning.run import execute_run
 
 WHOLE = """
 out: OUT
@@ -145,24 +142,6 @@ def test_seeds_count_wherever_they_stand_the_nearest_above_the_others(read, kind
         assert work.run.definition.candidates.resolved == work.run.resolved
 
 
-def test_a_search_begun_under_other_seeds_is_refused(read, tmp_path):
-    """Of a version that took no seeds of the file for its searches."""
-    text = "out: OUT\nSEEDS\nentries: {a: {methods: [ls], search: {trials: 9}}}"
-    begun, now = (read(text.replace("SEEDS", seeds)) for seeds in ("", "seeds: 4"))
-    old, new = (plan_entries(file, "it")[0].run for file in (begun, now))
-    old.out.mkdir(parents=True)
-    old.build_manifest().write(old.out)
-    with pytest.raises(UserError) as error:
-        execute_run(new, Context())
-    message = str(error.value)
-    assert "contains another search (it), which differs in seeds" in message
-    assert "\n" not in message
-    assert {path.name for path in old.out.iterdir()} == {SEARCH_MANIFEST}
-    under = text.replace("SEEDS", "seeds: 4").replace("trials: 9", "trials: 9, seeds: 1")
-    file = read(under)
-    assert plan_entries(file, "it")[0].run.build_manifest().trials == 9
-
-
 def test_extra_evaluations_are_those_of_the_entry_or_else_of_the_file(read):
     text = """
     shift: [noise, "generated:fog"]
@@ -215,17 +194,10 @@ def test_variables_in_paths_are_expanded_as_a_shell_does(read, tmp_path, monkeyp
         ("entries:\n  a:\n    ladder: mac_call", "line 3: entries.a.ladder: unknown ladder"),
         ("entries: {a: {methods: [ls+fl]}}", "two network methods"),
         ("entries: {a: {methods: [ls], all: head}}", "exactly one of methods, ladder and all"),
-        ("entries: {a: {methods: [ls], controls: true}}", "controls does not go with a comparison"),
-        (
-            "entries:\n  a:\n    methods: [ls]\n    shift: svhn",
-            "line 4: entries.a.shift: svhn is not embedded",
-        ),
         ("entries: {a: {methods: [ls], seeds: 0}}", "must be at least 1, got 0"),
         ("entries: {a: {methods: [ls], search: {heads: 3}}}", "ls trains no heads"),
-        ("entries: {a: {methods: [ls], search: {trials: 3, sampler: tep}}}", "did you mean 'tpe'"),
         ("entries: {a: {methods: [ls]}}\nset:\n  network:\n    epochs: 0", "line 4: set.network"),
         ("entries: {a: {methods: [ls], set: {head: {q0: 1}}}}", "no rung has a setting head.q0"),
-        ("entries: {a: {methods: [{method: fl, set: {network: {gama: 1}}}]}}", "mean 'gamma'"),
         ("entries: {a: {methods: [ls], datasets: [digits, digits]}}", "two runs would have"),
         ("a: 1\na: 2", "line 2: not YAML: 'a' appears twice"),
         ("out: x\nseeds: 010", "line 2: versions of YAML read 010 differently"),

@@ -128,23 +128,6 @@ def test_networks_measured_on_the_gpu_win(file, gpu):
     assert ("42 s an epoch, earlier rows in" in output) == (gpu == "NVIDIA H200")
 
 
-@pytest.mark.parametrize(("arguments", "more", "message"), [
-    (["--dry-run", "--gpu-model", "H10"], "", "unknown GPU 'H10'; did you mean 'H100'?"),
-    (["--dry-run"], "gpu_model: H10\n", "gpu_model: unknown GPU 'H10'; did you mean 'H100'?"),
-    (["--dry-run", "--gpu-model", "A100"], "", "did you mean 'A100-40GB' or 'A100-80GB'?"),
-    (["--gpu-model", "H100"], "", "--dry-run"),
-    (["--dry-run", "--gpu-model", "T4"], "", "precision=bf16 needs another"),
-])  # fmt: skip
-def test_a_mistake_is_one_line(file, arguments, more, message):
-    path = file("cifar100", more=more)
-    if "T4" in arguments:
-        path.write_text(path.read_text().replace("epochs: 2", "epochs: 2, precision: bf16"))
-    ended = here("run", path, *arguments)
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert message in ended.stderr
-    assert len(ended.stderr.strip().splitlines()) == 1
-
-
 def test_the_shipped_file_is_table_1():
     works = plan_entries(read_experiment_file(PAPER), needs_data=False)
     backbones = {work.run.resolved.overrides["network"]["backbone"] for work in works}

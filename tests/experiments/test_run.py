@@ -2,20 +2,14 @@
 
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from tests.support import cli, rows
-from tests.tuning.search.support import any_job
 from tune_calib.results.tables import read_table
-from tune_calib.tuning import plan as planning
-from tune_calib.tuning.context import Context
 from tune_calib.tuning.folder import spent_s
 from tune_calib.tuning.plan import affordable
-from tune_calib.tuning.search.outcome import SearchResult
 from tune_calib.tuning.search.run import count_suggestions
 
 SWEEP = """
@@ -50,39 +44,6 @@ entries:
 )
 def test_a_search_for_some_hours_grows_by_what_fits(ended, spent_s, more):
     assert affordable(ended, spent_s, limit_s=100.0, batch=8) == more
-
-
-@pytest.mark.parametrize(
-    ("ended", "spent_s", "lengths", "reached"),
-    [
-        (0, 0.0, [8, 16, 24], 24),
-        (24, 95.0, [24], 24),  # what is there is the result, and nothing is added
-    ],
-)
-def test_a_search_for_some_hours_ends_with_a_result_and_at_its_budget(
-    ended, spent_s, lengths, reached, monkeypatch, tmp_path
-):
-    executed = []
-
-    def execute(run, context):
-        """Execute a search without trials, whose suggestions take four seconds each."""
-        executed.append(run.length)
-        state = SimpleNamespace(results=range(max(run.length, ended)))
-        return SearchResult([], state=state)
-
-    def seconds():
-        return spent_s + 4.0 * (max([ended, *executed]) - ended)
-
-    monkeypatch.setattr(planning, "time", SimpleNamespace(monotonic=seconds))
-    monkeypatch.setattr(planning, "spent_s", lambda out: spent_s)
-    monkeypatch.setattr(planning, "count_batch", lambda run: 8)
-    monkeypatch.setattr(planning, "count_suggestions", lambda *_: (ended, ended))
-    monkeypatch.setattr(planning, "execute_run", execute)
-    result = planning._search_for(
-        replace(any_job(tmp_path / "out"), at_once=1), 100 / 3600, Context()
-    )
-    assert len(result.state.results) == reached
-    assert executed == lengths
 
 
 def written(out: Path) -> dict[Path, int]:

@@ -3,7 +3,6 @@
 import json
 import shutil
 
-import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
@@ -41,13 +40,6 @@ def one_seed(out):
     fake_results.write(out, seeds=1, kinds=RIVALS)
 
 
-def one_method(out):
-    fake_results.write(out, kinds=RIVALS)
-    content = json.loads((out / "sweep.json").read_text())
-    planned = [trial for trial in content["planned"] if trial["rung"] == 0]
-    manifest(out, rungs=content["rungs"][:1], planned=planned)
-
-
 def all_tie(out):
     fake_results.write(out, seeds=6, kinds=RIVALS)
     rewrite(out, lambda row: row | {"test/ece": 0.1, "test/accuracy": 0.9})
@@ -56,11 +48,6 @@ def all_tie(out):
 def nan(out):
     fake_results.write(out, kinds=RIVALS)
     rewrite(out, lambda row: row | {name: float("nan") for name in row if "/" in name})
-
-
-def nothing_planned(out):
-    fake_results.write(out, kinds=RIVALS)
-    manifest(out, rungs=[], planned=[])
 
 
 def no_result(out):
@@ -72,19 +59,10 @@ def empty(out):
     out.mkdir()
 
 
-def foreign(out):
-    fake_results.write(out, kinds=RIVALS)
-    pd.DataFrame({"a": [1]}).to_parquet(out / "trials" / "0-0.parquet")
-
-
 def half_written(out):
     fake_results.write(out, kinds=RIVALS)
     path = out / "trials" / "0-0.parquet"
     path.write_bytes(path.read_bytes()[:100])
-
-
-def a_file(out):
-    out.write_text("a file")
 
 
 # What each command says; where a message starts with "error: " the command must fail with it.
@@ -96,14 +74,6 @@ SAYS = {
         "wilcoxon": "too few pairs that differ (1)",
         "t": "too few pairs (1) for a t test",
         "friedman": "too few blocks (1)",
-    },
-    one_method: {
-        "status": "3 trials planned: 3 done",
-        "report": "vanilla",
-        "ranks": "ranks are meaningless with only one method",
-        "wilcoxon": "error: 'vanilla' is the only method",
-        "t": "error: 'vanilla' is the only method",
-        "friedman": "needs three methods, not 1",
     },
     all_tie: {
         "status": "24 done",
@@ -121,14 +91,6 @@ SAYS = {
         "t": "error: no method has ECE in these results",
         "friedman": "error: no method has ECE in these results",
     },
-    nothing_planned: {
-        "status": "0 trials planned",
-        "report": "no result yet, 0 trials planned",
-        "ranks": "error: no column of these results has ECE",
-        "wilcoxon": "error: no method has ECE in these results",
-        "t": "error: no method has ECE in these results",
-        "friedman": "error: no method has ECE in these results",
-    },
     no_result: {
         "status": "12 missing",
         "report": "no result yet, 12 trials planned",
@@ -138,8 +100,6 @@ SAYS = {
         "friedman": "error: no method has ECE in these results",
     },
     empty: dict.fromkeys(COMMANDS, "error: sweep contains no sweep.json"),
-    a_file: dict.fromkeys(COMMANDS, "error: sweep contains no sweep.json"),
-    foreign: dict.fromkeys(COMMANDS, "error: 0-0.parquet is not a complete Parquet file"),
     half_written: dict.fromkeys(COMMANDS, "error: 0-0.parquet is not a complete Parquet file"),
 }
 

@@ -1,7 +1,6 @@
 """Every method of the registry has a record that the program and its readers can rely on."""
 
 import pkgutil
-from dataclasses import replace
 
 import pytest
 import torch
@@ -9,8 +8,7 @@ import torch
 import tune_calib.methods
 from tune_calib.methods._base import nll
 from tune_calib.methods.temperature import TemperatureParams, TemperatureScaling
-from tune_calib.registry import Registry
-from tune_calib.spec.methods import METHODS, MethodInfo
+from tune_calib.spec.methods import METHODS
 from tune_calib.spec.slots.posthoc import PostHocSlot
 
 
@@ -19,14 +17,6 @@ def test_every_file_of_methods_registers_something():
     implementing = {METHODS[name].implementation.__module__.rpartition(".")[2] for name in METHODS}
     implementing.add("probmetrics")  # registers the calibrators of a library if it is installed
     assert implementing == {name for name in files if not name.startswith("_")}
-
-
-def test_a_name_is_registered_once():
-    registry: Registry[MethodInfo] = Registry("method", "tests", MethodInfo)
-    record = replace(METHODS["ce"], name="x")
-    registry.register(record)
-    with pytest.raises(ValueError, match="already"):
-        registry.register(record)
 
 
 def logits_and_labels(scale: float):

@@ -5,7 +5,6 @@ from functools import partial
 import pytest
 import torch
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.support import sample
 from tune_calib.engine.execution import compiling
@@ -45,39 +44,6 @@ def test_parameter_counts_are_those_of_the_papers(name: str, classes: int, expec
         backbone, width = BACKBONES[name].build(3, 32, "reference")
         network = Network(backbone, width, classes)
     assert parameters(network) == expected
-
-
-# Of PyTorch's documentation of ``use_deterministic_algorithms``, where they raise on a GPU.
-WITHOUT_DETERMINISTIC_KERNEL = {
-    "_adaptive_avg_pool2d_backward",
-    "adaptive_max_pool2d_backward",
-    "fractional_max_pool2d_backward",
-    "reflection_pad2d_backward",
-    "replication_pad2d_backward",
-    "upsample_bicubic2d_backward",
-    "upsample_bilinear2d_backward",
-}
-
-
-class Operations(TorchDispatchMode):
-    """Notes the names of operations."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.names = set()
-
-    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
-        self.names.add(operation._schema.name.removeprefix("aten::"))
-        return operation(*args, **(kwargs or {}))
-
-
-@pytest.mark.parametrize("name", sample(["fast_dct", *BACKBONES], 3))
-def test_the_gradient_of_every_backbone_has_deterministic_kernels_on_a_gpu(name: str):
-    with torch.device("meta"), Operations() as operations:
-        backbone, _ = BACKBONES[name].build(3, 32, "reference")
-        backbone(torch.zeros(2, 3, 32, 32)).sum().backward()
-    assert "convolution_backward" in operations.names
-    assert not operations.names & WITHOUT_DETERMINISTIC_KERNEL
 
 
 def test_a_global_maximum_and_its_gradient_equal_those_of_adaptive_pooling():
@@ -143,15 +109,6 @@ def test_wrn28_10_is_that_of_tst_and_balcal(init: str):
     torch.testing.assert_close(down(corner)[0, :, 1, 1], down.weight[:, 0, 0, 0])
 
 
-@pytest.mark.parametrize("name", ["small_vgg", "resnet8", "resnet20_he", "densenet121"])
-def test_each_stage_of_a_backbone_has_weights_but_for_the_last_pooling(name: str):
-    with torch.device("meta"):
-        backbone, width = BACKBONES[name].build(3, 32, "reference")
-        counts = [parameters(stage) for stage in Network(backbone, width, 10).stages()]
-    assert sum(counts) == parameters(backbone)
-    assert min(counts[:-1]) > 0
-
-
 def test_components_of_patches_are_orthonormal_and_of_variance_1():
     transform = PatchTransform(3).train()
     basis = transform.basis.flatten(1)
@@ -191,12 +148,6 @@ def test_weights_depend_on_the_seed_alone(name: str):
     other = build_network(name, "reference", 3, 32, 10, seed=1).state_dict()
     assert all(torch.equal(first[key], again[key]) for key in first)
     assert not torch.equal(first["head.weight"], other["head.weight"])
-
-
-def test_building_leaves_the_global_generator_alone():
-    before = torch.get_rng_state()
-    build_network("small_cnn", "reference", 1, 8, 10, seed=0)
-    assert torch.equal(torch.get_rng_state(), before)
 
 
 def last_scales(backbone: nn.Module) -> list[float]:

@@ -9,7 +9,7 @@ from tests.support import QUICK, SETTINGS, drive, here, job_in, on_ray, rows, ru
 from tune_calib.files.store import Store
 from tune_calib.results.tables import read_table
 from tune_calib.tuning.context import Context
-from tune_calib.tuning.run import execute_run
+from tune_calib.tuning.plan import execute_run
 from tune_calib.tuning.work.jobs import make_plan
 from tune_calib.tuning.work.workers import HeadWorker, NetworkWorker
 

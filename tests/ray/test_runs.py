@@ -133,7 +133,7 @@ def test_a_running_ray_is_used_again_and_left():
         pass
     with (
         pytest.raises(UserError, match=r"A=1 in every trial cannot be set; call `ray"),
-        ray_session(None, everywhere={"A": "1"}),
+        ray_session(None, variables={"A": "1"}),
     ):
         pass
 

@@ -191,7 +191,7 @@ def test_own_recipes_change_the_hashes_of_runs_and_their_absence_does_not(tmp_pa
     suited = SearchDefinition("tst", ResolvedRequest(own_recipes=True), Objective(("ece",), 0.01))
     assert suited.record.plain() == {**question.record.plain(), "own_recipes": True}
     for definition in (question, suited):
-        again = SearchDefinition.read(SimpleNamespace(question=definition.record), tmp_path)
+        again = SearchDefinition.read(SimpleNamespace(question=definition.record))
         assert again == definition
         lr = {t.spec.head.lr for t in again.candidates.trials({}, 0)}
         assert lr == {1e-4 if definition.resolved.own_recipes else 0.01}

@@ -12,7 +12,7 @@ from tune_calib.cli import main
 from tune_calib.files.documents import seal
 from tune_calib.results.tables import NUMBERS, read_table, write_results
 from tune_calib.spec.names import SEARCH_MANIFEST, SEARCH_OUTCOME
-from tune_calib.tuning import run as driver
+from tune_calib.tuning import plan as driver
 
 EXAMPLE = Path("analysis/example").resolve()
 WAYS = sample(sorted(DAMAGE), 1)

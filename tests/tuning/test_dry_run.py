@@ -10,13 +10,10 @@ import pytest
 import torch
 
 from tests.data.archives import image_folder
-from tests.support import here, job_in, sample
-from tune_calib.cli.look_up import format_markdown
+from tests.support import here, job_in
 from tune_calib.errors import UserError
 from tune_calib.results.tables import write_results
-from tune_calib.spec.describe import describe, list_settings
-from tune_calib.spec.ladder import LADDERS, build_comparison
-from tune_calib.spec.methods import METHODS
+from tune_calib.spec.ladder import build_comparison
 from tune_calib.spec.request import CompareRequest, LadderOptions, build_request
 from tune_calib.tuning import describe as plans
 from tune_calib.tuning.describe import (
@@ -164,23 +161,6 @@ def test_a_second_run_is_forecast_from_the_rows_of_the_first(tmp_path):
     assert re.search(rf"^  time +{pattern}$", plan, re.M)
     assert re.search(rf"small_cnn on digits: {times} an epoch, earlier rows in", plan)
     assert re.search(rf"heads of mac_cal on digits: {times} an epoch, earlier rows in", plan)
-
-
-@pytest.mark.parametrize("name", sample(sorted({*METHODS, *LADDERS}), 5))
-def test_explain_describes_every_method_and_ladder(name):
-    for width in (60, 100):
-        text = format_markdown(describe(name), width)
-        lines = text.splitlines()
-        long = [line for line in lines if len(line) > width and " " in line.strip()]
-        assert not long
-        assert "docs/pages/methods" not in text
-        if name in METHODS:
-            method = METHODS[name]
-            assert method.url in "".join(text.split())  # one longer than the line is broken
-            assert all(f"{method.kind}.{key} = " in text for key in list_settings(method.params))
-            assert method.bibtex.strip()[:20] in text
-        if name in LADDERS:
-            assert all(rung.label in text for rung in LADDERS[name].rungs)
 
 
 def test_a_forecast_names_what_is_unknown_and_adds_up_the_rest(tmp_path):

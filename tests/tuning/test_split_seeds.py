@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy
 import tune_calib
 from analysis.compare.gather import over_seeds
 from analysis.figure import LADDER_FIGURES
-from analysis.ladder import learning
+from analysis.ladder import shift_tables
 from analysis.ladder.results import LadderResults
 from analysis.ladder.tables import ladder
 from analysis.load import load
@@ -231,14 +231,14 @@ def test_tables_and_tests_are_over_draws(run):
 
 def test_the_learning_curve_has_each_method_that_is_fitted_to_calib(run):
     results = load(run)
-    rows = learning.curve(results)
+    rows = shift_tables.curve(results)
     assert set(rows["label"]) == {"temperature", "vector", "retrain+temperature"}
     values = [trials(run)["vector", seed, 20]["test/ece"] for seed in range(SEEDS)]
     row = rows[(rows["label"] == "vector") & (rows["samples"] == 20) & (rows["metric"] == "ece")]
     assert row["mean"].item() == pytest.approx(np.mean(values))
     assert row["sd"].item() == pytest.approx(np.std(values, ddof=1))
     assert row["low"].item() == pytest.approx(np.quantile(values, 0.025))
-    table = learning.table(results)
+    table = shift_tables.learning_table(results)
     assert [str(head) for head in table.heads[1:4]] == [
         f"ECE (%) ↓: {size} samples" for size in (*SUBSETS, 60)
     ]

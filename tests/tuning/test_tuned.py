@@ -16,7 +16,7 @@ from tune_calib.results.manifests import SearchOutcome, TunedManifest
 from tune_calib.results.tables import read_table
 from tune_calib.spec.request import CompareRequest, build_request
 from tune_calib.spec.resolve import resolve_ladder
-from tune_calib.tuning import run as driver
+from tune_calib.tuning import plan as driver
 
 METHODS = ["temperature", "vector", "retrain"]
 TUNE = ["--tune", 5, "--head-epochs", 3]

@@ -194,7 +194,7 @@ def ablate(request: AblateRequest, command: str, context: Context) -> OpenRun:
     Raises:
         UserError: An argument is wrong, data is missing, or ``out`` contains another run.
     """
-    return runs.run_ladder(request, command, context)
+    return runs.run_ladder(runs.plan_ladder(request, command), context)
 
 
 @_command(CompareRequest)
@@ -207,7 +207,7 @@ def compare(request: CompareRequest, command: str, context: Context) -> OpenRun:
     Raises:
         UserError: An argument is wrong, data is missing, or ``out`` contains another run.
     """
-    return runs.run_ladder(request, command, context)
+    return runs.run_ladder(runs.plan_ladder(request, command), context)
 
 
 @_command(SearchRequest)
@@ -223,7 +223,7 @@ def search(request: SearchRequest, command: str, context: Context) -> OpenSearch
     Raises:
         UserError: An argument is wrong, data is missing, or ``out`` contains another run.
     """
-    return runs.run_search(request, command, context)
+    return runs.run_search(runs.plan_search(request, command), context)
 
 
 @_command(EvaluateRequest, "extend", "study_storage")

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -53,7 +54,26 @@ def _main_table(run: Run) -> Table:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class OpenRun:
+class _Opened(ABC):
+    out: AnyPath
+    crashed: tuple[str, ...] = ()
+
+    @property
+    @abstractmethod
+    def rows(self) -> pd.DataFrame:
+        """Return one row per trial that ended."""
+
+    @property
+    def settings(self) -> pd.DataFrame:
+        """Return the settings of ``rows``, with a column for each ``slot.key``.
+
+        A column of numbers and other values, such as ``null``, has the type text.
+        """
+        return as_columns(read_settings(self.rows))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class OpenRun(_Opened):
     """The results of a ladder or a comparison, read from its folder when they are used.
 
     Attributes:
@@ -63,8 +83,6 @@ class OpenRun:
         stopped: What ``max_hours`` left undone, in words; empty if nothing.
     """
 
-    out: AnyPath
-    crashed: tuple[str, ...] = ()
     notes: str = ""
     stopped: str = ""
 
@@ -75,14 +93,6 @@ class OpenRun:
         Metrics are fractions, e.g. ``rows["test/ece"]``.
         """
         return load(self.out).trials
-
-    @property
-    def settings(self) -> pd.DataFrame:
-        """Return the settings of ``rows``, with a column for each ``slot.key``.
-
-        A column of numbers and other values, such as ``null``, has the type text.
-        """
-        return as_columns(read_settings(self.rows))
 
     @property
     def remarks(self) -> list[str]:
@@ -161,7 +171,7 @@ class OpenRun:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class OpenSearch:
+class OpenSearch(_Opened):
     """The results of a search on ``select``, read from its folder when they are used.
 
     Attributes:
@@ -170,8 +180,6 @@ class OpenSearch:
         study_storage: URL of its study, if that is a database.
     """
 
-    out: AnyPath
-    crashed: tuple[str, ...] = ()
     study_storage: str | None = None
     stopped: ClassVar[str] = ""  # a search has no limit of time
 
@@ -179,14 +187,6 @@ class OpenSearch:
     def rows(self) -> pd.DataFrame:
         """Return one row per trial; metrics are fractions on ``select``."""
         return self._results().trials
-
-    @property
-    def settings(self) -> pd.DataFrame:
-        """Return the settings of ``rows``, with a column for each ``slot.key``.
-
-        A column of numbers and other values, such as ``null``, has the type text.
-        """
-        return as_columns(read_settings(self.rows))
 
     @property
     def suggestions(self) -> pd.DataFrame:
@@ -239,9 +239,8 @@ class OpenSearch:
         """
         with with_plugins_of(self.out):
             figure = SEARCH_FIGURES[name]
-            requested = {"settings": bool(settings), "metric": metric is not None}
-            for option in filter(requested.get, requested):
-                if option not in figure.takes:
+            for option, value in {"settings": settings, "metric": metric}.items():
+                if value and option not in figure.takes:
                     raise UserError(f"figure {name} takes no {option}; leave it out")
             return draw_in_notebook(figure, self._results().focus(as_tuple(settings), metric))
 
@@ -274,15 +273,8 @@ class OpenSearch:
         """
         from tune_calib import evaluate
 
-        results: OpenRun = evaluate(
-            str(self.out),
-            seeds=seeds,
-            extend=extend,
-            shift=shift,
-            bootstrap=bootstrap,
-            study_storage=self.study_storage,
-        )
-        return results
+        options: dict[str, Any] = {"extend": extend, "shift": shift, "bootstrap": bootstrap}
+        return evaluate(str(self.out), seeds=seeds, study_storage=self.study_storage, **options)
 
     def _results(self) -> SearchResults:
         if not is_complete(self.out):

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from tune_calib.errors import UserError, spell_settings
 from tune_calib.files.paths import parse_path
 from tune_calib.results.folders import read_search_manifest
-from tune_calib.results.selection import EVALUATION
 from tune_calib.spec.request import (
     AblateRequest,
     CompareRequest,
@@ -49,19 +48,15 @@ def plan_ladder(
     return build_plan(run)
 
 
-def run_ladder(
-    request: AblateRequest | CompareRequest, command: str, context: "Context"
-) -> "OpenRun":
+def run_ladder(plan: "Plan", context: "Context") -> "OpenRun":
     """Run a ladder or comparison."""
-    plan = plan_ladder(request, command)
-
     from tune_calib.api.opened import OpenRun
     from tune_calib.tuning.folder import only_driver
     from tune_calib.tuning.plan import execute
 
     with contextlib.ExitStack() as locks:
-        if isinstance(request, AblateRequest) and request.path is not None:
-            locks.enter_context(only_driver(parse_path(request.path)))
+        if plan.measured is not None:  # the search of a path
+            locks.enter_context(only_driver(plan.measured))
         result = execute(plan, context)
     return OpenRun(plan.run.location.out, tuple(result.crashed), stopped=result.stopped)
 
@@ -76,13 +71,8 @@ def plan_search(request: SearchRequest, command: str, is_dry: bool = False) -> "
     return build_plan(build_search_run(request, resolved, command).read_files(is_dry).choose_gpus())
 
 
-def run_search(request: SearchRequest, command: str, context: "Context") -> "OpenSearch":
-    """Search the settings of a method."""
-    return _execute_search(plan_search(request, command), context)
-
-
-def resume_search(request: ResumeRequest, command: str, context: "Context") -> "OpenSearch":
-    """Continue a search."""
+def plan_resume(request: ResumeRequest, command: str) -> "Plan":
+    """Plan the rest of a search."""
     folder = parse_path(request.out)
     read_search_manifest(folder)  # refuses any other folder before slow imports
 
@@ -92,11 +82,11 @@ def resume_search(request: ResumeRequest, command: str, context: "Context") -> "
     run = load_search(folder, request.study_storage, request.address)
     location = replace(run.location, command=command)
     length = max(request.trials, run.length)
-    run = replace(run, length=length, location=location, retry=request.retry)
-    return _execute_search(build_plan(run), context)
+    return build_plan(replace(run, length=length, location=location, retry=request.retry))
 
 
-def _execute_search(plan: "Plan", context: "Context") -> "OpenSearch":
+def run_search(plan: "Plan", context: "Context") -> "OpenSearch":
+    """Search the settings of a method."""
     from tune_calib.api.opened import OpenSearch
     from tune_calib.tuning.plan import execute
 
@@ -115,15 +105,15 @@ def plan_evaluation(request: EvaluateRequest, command: str) -> "Plan":
 
 def evaluate_search(request: EvaluateRequest, command: str, context: "Context") -> "OpenRun":
     """Evaluate the selected trial of a search on test with fresh seeds."""
-    read_search_manifest(parse_path(request.out))  # refuses any other folder before slow imports
+    out = parse_path(request.out)
+    read_search_manifest(out)  # refuses any other folder before slow imports
 
-    from tune_calib.api.opened import OpenRun, OpenSearch
-    from tune_calib.tuning.search.evaluate import evaluate_choice
+    from tune_calib.api.opened import OpenSearch
+    from tune_calib.tuning.folder import only_driver
 
-    result = evaluate_choice(request, command, context)
-    search = OpenSearch(parse_path(request.out), study_storage=request.study_storage)
-    notes = str(search)
-    return OpenRun(search.out / EVALUATION, tuple(result.crashed), notes, stopped=result.stopped)
+    with only_driver(out):
+        results = run_ladder(plan_evaluation(request, command), context)
+    return replace(results, notes=str(OpenSearch(out, study_storage=request.study_storage)))
 
 
 def plan_file(

@@ -201,17 +201,18 @@ def significance(
             raise UserError(f"unknown `blocks` {blocks!r}; known: columns, seeds")
         if margin is not None and (len(paths) != 1 or test == "friedman"):
             raise UserError("`margin` applies to paired tests on one run")
-        if len(paths) == 1 and published is None and not _has_columns(paths[0]):
+        is_single = len(paths) == 1 and published is None
+        if is_single and not has_result_files(paths[0]) and not load(paths[0], "ece").has_imports:
             run = load(paths[0])
             split = find_split(run, metric, split or default_split(run, metric))
             verdict = significance_.judge(over_seeds(run, metric, split), test, baseline)
             verdict = significance_.add_decisions(run, verdict, margin, split=split)
-        elif blocks == "seeds" and published is None:
-            matched = over_seeds_of([load(path) for path in paths], metric, split)
-            verdict = significance_.judge(matched, test, baseline)
         else:
-            collected = collect(paths, published, metric, split=split)
-            matched = over_columns(ranks_.rank(collected.frame, metric, notes=collected.notes))
+            if blocks == "seeds" and published is None:
+                matched = over_seeds_of(list(map(load, paths)), metric, split)
+            else:
+                collected = collect(paths, published, metric, split=split)
+                matched = over_columns(ranks_.rank(collected.frame, metric, notes=collected.notes))
             verdict = significance_.judge(matched, test, baseline)
     return Statistics(
         significance_.view(verdict),
@@ -317,10 +318,6 @@ def effects(
     with _opened(folder) as (path,):
         check_metric(metric)
         return Statistics(effects_.view(_load_one(path), metric, margin))
-
-
-def _has_columns(folder: AnyPath) -> bool:
-    return has_result_files(folder) or load(folder, "ece").has_imports
 
 
 def _load_one(folder: AnyPath) -> Run:

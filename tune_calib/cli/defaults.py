@@ -7,6 +7,7 @@ anywhere.
 
 import sys
 import tomllib
+from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -43,50 +44,39 @@ _EITHER = (
 
 _PATHS = {"backbone", "data-root", "store", "weights"}
 
-_APPLIED = f"{__name__}.applied"
+APPLIED = f"{__name__}.applied"
 
-Options = Mapping[str, TyperOption]  # by their keys, e.g. ``data-root``
+Options = dict[str, TyperOption]  # by their keys, e.g. ``data-root``
 
 
-def find_words(context: Any, typed: Sequence[Any]) -> list[str]:
-    """Return a file's defaults for a command as options; typed ones override them."""
+def find_words(context: Any, typed: Sequence[Any]) -> tuple[list[str], str]:
+    """Return a file's defaults for a command as options, and a note; typed ones override them."""
     where, content = _read()
     options = _options(context.command)
     values = _for_command(where, content, context)
     notes: list[str] = []
     if "plugin" in values and not getattr(context.command.callback, "trains", False):
-        is_typed = any(option.name == "plugin" for option in typed)
-        for plugin in () if is_typed else _as_list(values["plugin"]):
-            note = f"{context.command.name} does not load plug-in {plugin} of {where}; use --plugin"
-            notes.append(note)
-        del values["plugin"]
+        named = values.pop("plugin")
+        if options["plugin"] not in typed:
+            for plugin in named if isinstance(named, list) else [named]:
+                name = context.command.name
+                notes.append(f"{name} does not load plug-in {plugin} of {where}; use --plugin")
     overridden = {key for key, option in options.items() if option in typed}
-    for group in _EITHER:
-        if group & overridden:
-            overridden |= group
+    overridden |= set().union(*(group for group in _EITHER if group & overridden))
     words: list[str] = []
     for key, value in values.items():
         if key not in overridden:
             words += _as_typed(where, key, value, options[key])
     if words:
         notes.insert(0, f"from {where}: {' '.join(map(mask_url, words))}")
-    context.meta[_APPLIED] = words, "\n".join(notes)
-    return words
-
-
-def describe(context: Any) -> str:
-    """Describe a command's defaults that apply; return "" without any."""
-    return str(context.meta.get(_APPLIED, ((), ""))[1])
+    context.meta[APPLIED] = words
+    return words, "\n".join(notes)
 
 
 def format_typed(context: Any) -> str:
     """Return the command as typed, with the user's defaults as options."""
     words = sys.argv[1:]
-    return command_line(["tune-calib", *words[:1], *context.meta[_APPLIED][0], *words[1:]])
-
-
-def _as_list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
+    return command_line(["tune-calib", *words[:1], *context.meta[APPLIED], *words[1:]])
 
 
 def _as_typed(where: str, key: str, value: Any, option: TyperOption) -> list[str]:
@@ -95,7 +85,7 @@ def _as_typed(where: str, key: str, value: Any, option: TyperOption) -> list[str
             raise UserError(f"{where}: {key} must be true or false, got {value!r}")
         return [option.opts[0]] if value else []
     words = []
-    for part in _as_list(value) if option.multiple else [value]:
+    for part in value if option.multiple and isinstance(value, list) else [value]:
         if isinstance(part, bool) or not isinstance(part, str | int | float):
             raise UserError(f"{where}: {key} must be a string or a number, got {part!r}")
         words += [option.opts[0], expand_variables(str(part)) if key in _PATHS else str(part)]
@@ -103,10 +93,10 @@ def _as_typed(where: str, key: str, value: Any, option: TyperOption) -> list[str
 
 
 def _read() -> tuple[str, dict[str, Any]]:
-    table = _parse(Path(PROJECT)).get("tool", {}).get(TABLE)
+    table = _parse(Path(PROJECT)).get("tool", {}).get(TABLE, {})
     if not Path(FILE).exists():
-        return PROJECT, table or {}
-    if table is not None:
+        return PROJECT, table
+    if table:
         raise UserError(f"both {FILE} and {PROJECT} contain defaults; keep them in one file")
     return FILE, _parse(Path(FILE))
 
@@ -119,21 +109,17 @@ def _parse(path: Path) -> dict[str, Any]:
 
 
 def _for_command(where: str, content: Mapping[str, Any], context: Any) -> dict[str, Any]:
-    root = context.find_root()
+    root, name = context.find_root().command, context.command.name
     commands: dict[str, Options] = {}
-    all_options: dict[str, TyperOption] = {}
-    for group in (root.command, root.command.commands["analyze"]):
-        for name, command in group.commands.items():
-            commands[name] = _options(command)
-            all_options |= commands[name]
-    tables = {name: value for name, value in content.items() if isinstance(value, dict)}
-    general = {name: value for name, value in content.items() if name not in tables}
-    general = _by_option(where, general, all_options)
-    for name, table in tables.items():
-        if name not in commands:
-            raise UserError(f"{where}: no command {name!r}{nearest(name, list(commands))}")
-        tables[name] = _by_option(f"{where}: {name}", table, commands[name])
-    name = context.command.name
+    for group in (root, root.commands["analyze"]):
+        commands |= {key: _options(command) for key, command in group.commands.items()}
+    tables = {key: value for key, value in content.items() if isinstance(value, dict)}
+    for key, table in tables.items():
+        if key not in commands:
+            raise UserError(f"{where}: no command {key!r}{nearest(key, list(commands))}")
+        tables[key] = _by_option(f"{where}: {key}", table, commands[key])
+    general = {key: value for key, value in content.items() if key not in tables}
+    general = _by_option(where, general, dict(ChainMap(*commands.values())))
     if name in _COMPLETE:
         general = {}
     general.pop(_RECORDED.get(name, ""), None)

@@ -7,7 +7,7 @@ import re
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from itertools import pairwise
 from typing import Any, NoReturn
 
 import typer
@@ -92,25 +92,20 @@ def damage_in_one_line(where: str) -> Iterator[None]:
         is_of_system = isinstance(error, OSError) and describe_os_error(error) is not None
         if is_of_system or isinstance(error, UserError | typer.Exit | TyperException):
             raise
-        cause = locate_error(
-            error, lambda path: "site-packages" not in path, lambda path: Path(path).name
-        )
         raise UserError(
-            f"{where} cannot be read ({cause}): its files are damaged or not from tune-calib, "
-            "or this is a bug to report"
+            f"{where} cannot be read ({locate_error(error)}): its files are damaged or not from "
+            "tune-calib, or this is a bug to report"
         ) from error
 
 
 def refuse_empty(arguments: Sequence[str]) -> None:
     """Refuse an empty argument, which usually is an unset shell variable."""
-    for index, word in enumerate(arguments):
+    for previous, word in pairwise(["", *arguments]):
         name = ""
         if option := _EMPTY.fullmatch(word):
             name = option[1]
         elif not word.strip():
-            name = "an argument"
-            if index and arguments[index - 1].startswith("--"):
-                name = arguments[index - 1]
+            name = previous if previous.startswith("--") else "an argument"
         if name:
             raise UserError(f"{name} is empty: give it a value, or leave it out")
 
@@ -154,24 +149,24 @@ class Command(TyperCommand):
         _, _, typed = self.make_parser(ctx).parse_args(args=list(args))
         if ctx.parent is None or ctx.resilient_parsing:
             return super().parse_args(ctx, args)
-        words = defaults.find_words(ctx, typed)
+        words, note = defaults.find_words(ctx, typed)
         try:
             refuse_empty(words)
-            return super().parse_args(ctx, [*words, *args])
+            rest = super().parse_args(ctx, [*words, *args])
         except (UserError, TyperException) as error:
             if not words:
                 raise
             message = error.format_message() if isinstance(error, TyperException) else error
-            raise UserError(f"{message} ({defaults.describe(ctx)})") from None
+            raise UserError(f"{message} ({note})") from None
+        if note:
+            echo(note, err=True)
+        return rest
 
     def invoke(self, ctx: Any) -> Any:
-        """Print which options come from the user's own defaults, and run the command."""
-        if note := defaults.describe(ctx):
-            echo(note, err=True)
+        """Run the command; a slow one shows its progress from the first second."""
         if not getattr(self.callback, "is_long", False):
             return super().invoke(ctx)
 
-        # A slow command shows its progress from the first second.
         from tune_calib.tuning.context import Context
         from tune_calib.tuning.progress.screen import screen
 

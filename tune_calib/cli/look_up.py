@@ -60,8 +60,8 @@ def _describe_recipe(record: Recipe) -> Entry:
 
 def _describe_ladder(record: Ladder) -> Entry:
     rungs = [rung.label for rung in record.rungs]
-    facts = {"title": record.title, "published": record.published, "rungs": rungs}
-    return {**facts, "table": record.table} if record.table else facts
+    table = {"table": record.table} if record.table else {}
+    return {"title": record.title, "published": record.published, "rungs": rungs, **table}
 
 
 def _describe_space(record: Space) -> Entry:
@@ -155,10 +155,8 @@ def list_(
     if form == "markdown":
         left_out.update(_WIDE)
     heads = [head for head in next(iter(rows), {}) if head not in left_out]
-    lines = []
-    for row in rows:
-        lines.append([row[head] for head in heads])
-    console.echo(console.shown(View([table_of(heads, lines)], entries).render(form)))
+    table = table_of(heads, [list(map(row.get, heads)) for row in rows])
+    console.echo(console.shown(View([table], entries).render(form)))
 
 
 def explain(
@@ -237,8 +235,7 @@ def _space_rows(entries: list[Entry]) -> list[Entry]:
     rows = []
     for entry in entries:
         for key, setting in SPACES[entry["name"]].settings.items():
-            tried = [str(point[key]) for point in entry["first"] if key in point]
             row = {"method": entry["name"], "setting": key, "values": str(setting)}
-            further = {"tried first, after the defaults": tried, "reason": setting.reason}
-            rows.append(row | further)
+            tried = [str(point[key]) for point in entry["first"] if key in point]
+            rows.append(row | {"tried first, after the defaults": tried, "reason": setting.reason})
     return rows

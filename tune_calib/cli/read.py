@@ -19,14 +19,7 @@ from tune_calib.results.folders import is_search
 from tune_calib.spec.metrics import metrics_of_trials
 
 _OUT = typer.Argument(help="folder or URL of a run, a search or an experiment file's entries")
-
-
-Intervals = Annotated[
-    bool,
-    flag(
-        "--intervals", "show intervals over test samples instead of the spread over seeds", TABLES
-    ),
-]
+_INTERVALS = "show intervals over test samples instead of the spread over seeds"
 
 
 def report(
@@ -59,7 +52,7 @@ def report(
             rich_help_panel=TABLES,
         ),
     ] = None,
-    intervals: Intervals = False,
+    intervals: Annotated[bool, flag("--intervals", _INTERVALS, TABLES)] = False,
     with_pictures: Annotated[
         bool, flag("--pictures", "first compute the logits that some figures need")
     ] = False,

@@ -14,7 +14,7 @@ from tune_calib.cli.entry import as_option
 from tune_calib.cli.options import FORMATS, DryRun, GpuModel, flag
 from tune_calib.errors import UserError
 from tune_calib.spec.ladder import LADDERS
-from tune_calib.spec.reproduction import REPRODUCTIONS, SCALES, ReproduceRequest, Scale
+from tune_calib.spec.reproduction import REPRODUCTIONS, SCALES, ReproduceRequest
 from tune_calib.spec.request import format_command
 from tune_calib.text import option_words
 
@@ -54,7 +54,11 @@ def reproduce(
     # Before torch is loaded.
     for name in request.tables:
         REPRODUCTIONS.require(name)
-    names = dict.fromkeys(request.tables or _every(request.scale))
+    has_scale = {name: request.scale in REPRODUCTIONS[name].scales for name in REPRODUCTIONS}
+    if is_all and not all(has_scale.values()):
+        without = ", ".join(name for name in has_scale if not has_scale[name])
+        console.echo(f"skipped because they have no scale {request.scale}: {without}", err=True)
+    names = dict.fromkeys(request.tables or filter(has_scale.get, has_scale))
 
     from tune_calib.experiments.reproduced import TableRequest, refuse_lacking
 
@@ -79,13 +83,6 @@ def reproduce(
         console.echo(f"all tables: {write_overview(tables[0].out)}")
     if failures:
         raise typer.Exit(1)
-
-
-def _every(scale: Scale) -> list[str]:
-    without = [name for name in REPRODUCTIONS if scale not in REPRODUCTIONS[name].scales]
-    if without:
-        console.echo(f"skipped because they have no scale {scale}: {', '.join(without)}", err=True)
-    return [name for name in REPRODUCTIONS if name not in without]
 
 
 class _Table(NamedTuple):
@@ -120,10 +117,7 @@ def _reproduce(table: _Table, shell: typer.Context, dry_run: bool) -> list[str]:
         console.echo(as_option(console.shown(text)))
         return []
     with stoppable(defaults.format_typed(shell)):
-        failures = _run(table, shell.obj)
-    for failure in failures:
-        console.echo(failure, err=True)
-    return failures
+        return _run(table, shell.obj)
 
 
 def _run(table: _Table, context: "Context") -> list[str]:
@@ -147,6 +141,8 @@ def _run(table: _Table, context: "Context") -> list[str]:
             text = write_reproduction(table.request.table, out, runs, command=command)
     if text is not None:
         console.echo(console.shown(text))
+    for failure in failures:
+        console.echo(failure, err=True)
     return failures
 
 

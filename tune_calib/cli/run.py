@@ -73,7 +73,7 @@ def _run_ladder(
         print_plan(runs.plan_ladder(request, command, is_dry))
         return
     with stoppable(command):
-        results = runs.run_ladder(request, command, shell.obj)
+        results = runs.run_ladder(runs.plan_ladder(request, command), shell.obj)
     print_report(str(results.out))
     if isinstance(request, AblateRequest) and request.path is not None:
         from tune_calib.api.statistics import effects
@@ -86,6 +86,8 @@ def _run_ladder(
 
 
 def _format_profiles(out: AnyPath) -> str:
+    import pandas as pd
+
     from analysis.tables.table import table_of
     from tune_calib.tuning.folder import PROFILES
 
@@ -93,17 +95,14 @@ def _format_profiles(out: AnyPath) -> str:
     profiles = [unseal(copy.read_bytes(), path) for path, copy in files]
     if not profiles:
         return "no network was trained, so nothing was profiled"
-    rows: dict[str, list[str]] = {}
-    for profile in profiles:
-        rows |= {phase: [phase] for phase in profile["seconds"] if phase not in rows}
-    rates, heads = ["images per second"], [""]
-    for profile in profiles:
-        total = sum(profile["seconds"].values())
+    seconds = pd.DataFrame([profile["seconds"] for profile in profiles]).fillna(0.0)
+    totals = seconds.sum(axis=1)
+    heads, rates = [""], ["images per second"]
+    for profile, total in zip(profiles, totals, strict=True):
         heads.append(f"{profile['method']}, seed {profile['seed']}")
         rates.append(f"{profile['images'] / total:.0f}")
-        for phase, row in rows.items():
-            row.append(f"{profile['seconds'].get(phase, 0) / total:.1%}")
-    return Text([table_of(heads, [*rows.values(), rates])])
+    shares = seconds.div(totals, axis=0).map("{:.1%}".format)
+    return Text([table_of(heads, [*([phase, *shares[phase]] for phase in shares), rates])])
 
 
 def search(request: SearchRequest, shell: typer.Context, dry_run: DryRun = False) -> None:
@@ -120,7 +119,7 @@ def search(request: SearchRequest, shell: typer.Context, dry_run: DryRun = False
         return
     again = _format_resume(default_folder(request))
     with stoppable(again):
-        results = runs.run_search(request, command, shell.obj)
+        results = runs.run_search(runs.plan_search(request, command), shell.obj)
     _report_search(results, again)
 
 
@@ -133,7 +132,7 @@ def resume(request: ResumeRequest, shell: typer.Context) -> None:
     """
     again = _format_resume(request.out)
     with stoppable(again):
-        results = runs.resume_search(request, format_typed(shell), shell.obj)
+        results = runs.run_search(runs.plan_resume(request, format_typed(shell)), shell.obj)
     _report_search(results, again)
 
 

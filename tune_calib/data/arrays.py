@@ -121,13 +121,17 @@ def describe_roles(roles: _Names) -> str:
     return f"arrays are recognised by these names: {names}; use ROLE=FILE:KEY for others"
 
 
+def _open_npz(path: Path) -> np.lib.npyio.NpzFile:
+    return np.lib.npyio.NpzFile(path.open("rb"), own_fid=True, allow_pickle=False)
+
+
 def _names_in_npz(path: Path) -> list[str]:
-    with np.lib.npyio.NpzFile(path.open("rb"), own_fid=True, allow_pickle=False) as file:
+    with _open_npz(path) as file:
         return file.files
 
 
 def _read_npz(path: Path, name: str) -> Rows:
-    with np.lib.npyio.NpzFile(path.open("rb"), own_fid=True, allow_pickle=False) as file:
+    with _open_npz(path) as file:
         return np.asarray(file[name])
 
 
@@ -142,15 +146,14 @@ def _read_safetensors(path: Path, name: str) -> Rows:
         tensor: torch.Tensor = file.get_tensor(name)
     if tensor.is_floating_point() and tensor.dtype not in (torch.float16, torch.float64):
         tensor = tensor.float()
-    values: Rows = tensor.numpy()
-    return values
+    return tensor.numpy()
 
 
 def _names_in_parquet(path: Path) -> list[str]:
     names = []
     for column in pq.read_schema(path):
         kind = column.type
-        if _is_list(kind):
+        if hasattr(kind, "value_field"):  # a list
             kind = kind.value_type
         is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
         # Labels as text are refused where labels are checked, rather than not found.
@@ -164,26 +167,16 @@ def _read_parquet(path: Path, name: str) -> Rows:
         column = file.read(columns=[name])[name]
     if not len(column):
         raise ValueError("it has no rows")
-    is_list = _is_list(column.type)
-    chunks = []
-    for chunk in column.chunks:
-        values = chunk
-        if is_list:
-            values = chunk.flatten()
-        if chunk.null_count or values.null_count:
-            raise ValueError("a value is missing")
-        chunks.append(values.to_numpy(zero_copy_only=False))
-    numbers = np.concatenate(chunks)
-    if not is_list:
-        return numbers
+    values = column
+    if hasattr(column.type, "value_field"):  # a list
+        values = pc.list_flatten(column)
+    if column.null_count or values.null_count:
+        raise ValueError("a value is missing")
+    if values is column:
+        return column.to_numpy()
     if len(pc.unique(pc.list_value_length(column))) != 1:
         raise ValueError("its rows differ in length")
-    return numbers.reshape(len(column), -1)
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    types = pa.types
-    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
+    return values.to_numpy().reshape(len(column), -1)
 
 
 def import_h5py(path: Path) -> Any:
@@ -208,10 +201,9 @@ def _names_in_hdf5(path: Path) -> list[str]:
     return names
 
 
-def _read_hdf5(path: Path, name: str) -> Rows:
-    with importlib.import_module("h5py").File(path, "r") as file:
-        values: Rows = file[name][...]
-    return values
+def _read_hdf5(path: Path, name: str) -> Any:
+    with import_h5py(path).File(path, "r") as file:
+        return file[name][...]
 
 
 FORMATS: dict[str, tuple[Callable[[Path], Iterable[str]], Callable[[Path, str], Rows]]] = {

@@ -14,11 +14,7 @@ if TYPE_CHECKING:  # the inner loop of training needs only torch
 
 
 def normalise(images: Tensor, info: "DatasetInfo") -> Tensor:
-    """Scale raw pixels to [0, 1], subtract the mean and divide by the standard deviation.
-
-    Images (N, C, H, W) uint8 that are larger than the network's input are cropped to the centre.
-    Returns (N, C, size, size) float32 on the same device.
-    """
+    """Crop images (N, C, H, W) uint8 to the centre, scale them to [0, 1] and normalise them."""
     mean, std = _constants(info.mean, info.std, images.device)
     # In place, since the conversion makes a copy; in the order of torchvision, for equal bits.
     return crop_centre(images, info).to(torch.float32).div_(255).sub_(mean).div_(std)
@@ -61,12 +57,7 @@ class Draws:
 def draw_views(
     batches: Sequence[int], padding: int, flip: bool, generator: torch.Generator, spare: int = 0
 ) -> Draws:
-    """Draw crops and flips for the images of batches of some sizes.
-
-    For each batch of N images, the CPU generator, with which draws do not depend on the device,
-    draws N rows and N columns in [0, 2 * padding + spare], unless only 0 is possible, then N bits
-    for mirroring with probability 1/2 if ``flip``.
-    """
+    """Draw crops and flips for the images of batches of some sizes, with a CPU generator."""
     places = 2 * padding + spare + 1
     all_offsets, all_mirrored = [], []
     for samples in batches:
@@ -80,11 +71,7 @@ def draw_views(
 
 
 def crop_flip(images: Tensor, draws: Draws) -> Tensor:
-    """Crop images (N, C, H, W) with a black border and mirror some of them, according to draws.
-
-    The border is black before normalisation, as in the published recipes. Returns
-    (N, C, H - spare, W - spare), uint8, without changing ``images``.
-    """
+    """Return crops (N, C, H - spare, W - spare) of images with a black border, some mirrored."""
     if draws.offsets is not None:
         height, width = (side - draws.spare for side in images.shape[2:])
         border = F.pad(images, [draws.padding] * 4)

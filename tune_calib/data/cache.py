@@ -57,15 +57,12 @@ class Statistics:
                 self.counts[channel] += np.bincount(values.ravel(), minlength=256)
 
     def summary(self, source: Source) -> Summary:
-        """Return the digest of all images and labels, and the moments of train."""
         # In integers, whose sums do not depend on the order.
         levels, pixels = np.arange(256), self.counts[0].sum()
         mean, second = self.counts @ levels / pixels, self.counts @ levels**2 / pixels
         std = np.sqrt(np.maximum(second - mean**2, 0))
         # Of pixels in [0, 1], to four digits.
-        moments = (
-            tuple(round(float(value) / 255, 4) for value in values) for values in (mean, std)
-        )
+        moments = (tuple(round(float(x) / 255, 4) for x in values) for values in (mean, std))
         labels = [split.labels.contiguous().numpy() for split in (source.train, source.test)]
         return Summary(_hash_parts(labels, self.checks), *moments)
 
@@ -104,11 +101,7 @@ def find_equal_images(source: Source) -> Source:
 
 
 def load_source(info: DatasetInfo, root: Path | None, cache: Path | None) -> Source:
-    """Load a data set, from the cache if possible; a damaged cache file is rebuilt.
-
-    Images from the cache and images of a large data set are read when they are used, see
-    ``settled``. Without a cache folder, the files are read every time.
-    """
+    """Load a data set from the cache, or read its files without a cache folder."""
     source = open_source(info, root, cache)
     if info.digest is not None and summarise(source).digest != info.digest:
         raise UserError(
@@ -127,10 +120,8 @@ def open_source(info: DatasetInfo, root: Path | None, cache: Path | None) -> Sou
     if cache is None or not files:
         loaded: Source = info.load(root)
         return loaded
-    # Another version of a plug-in may read different images from the same files.
-    plugin = DATASETS.origin(info.name)
     key = [CACHE_VERSION, content_digest(files), info.reading]
-    if plugin:
+    if plugin := DATASETS.origin(info.name):  # another version may read different images
         key.append(plugin)
     identity = hash_text(json.dumps(key))[:16]
     path = cache / f"{info.name}-{identity}.images"

@@ -2,7 +2,8 @@
 
 import io
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -48,24 +49,20 @@ class Format:
     def decode(self, content: bytes | Path, where: str) -> NDArray[np.uint8]:
         """Return the pixels (size, size, channels) of an image, called ``where`` in messages."""
         side = (self.size, self.size)
-        try:
-            with opened(content) as image:
-                if not self.resize and image.size != side:
-                    width, height = image.size
-                    what = f"has {width}x{height} pixels, expected {self.size}x{self.size}"
-                    mend = f"data.resize={self.size} to resize all images"
-                    raise self._refused(where, what, mend)
-                is_grey = image.mode in _GREY
-                pixels = image if self.as_stored else _shown(image, where)
-                if self.channels == 3 and is_grey and not self.convert_grey:
-                    what = "is grey, but the data set has colour images"
-                    raise self._refused(where, what, "data.grey=convert to convert grey images")
-                if self.channels == 1 and not self.convert_grey and _has_colours(pixels):
-                    what = "has colours, but the first image of each class is grey"
-                    raise self._refused(where, what, "data.grey=convert to have all in colour")
-                pixels = pixels.convert(_MODES[self.channels])
-        except _NO_IMAGE:
-            raise _damaged(where) from None
+        with opened(content, where) as image:
+            if not self.resize and image.size != side:
+                what = f"has {image.width}x{image.height} pixels, expected {self.size}x{self.size}"
+                mend = f"data.resize={self.size} to resize all images"
+                raise self._refused(where, what, mend)
+            is_grey = image.mode in _GREY
+            pixels = image if self.as_stored else _shown(image, where)
+            if self.channels == 3 and is_grey and not self.convert_grey:
+                what = "is grey, but the data set has colour images"
+                raise self._refused(where, what, "data.grey=convert to convert grey images")
+            if self.channels == 1 and not self.convert_grey and _has_colours(pixels):
+                what = "has colours, but the first image of each class is grey"
+                raise self._refused(where, what, "data.grey=convert to have all in colour")
+            pixels = pixels.convert(_MODES[self.channels])
         if pixels.size != side:
             pixels = pixels.resize(side, Image.Resampling.BILINEAR)
         return np.asarray(pixels).reshape(*side, self.channels)
@@ -108,14 +105,16 @@ def _has_colours(image: Image.Image) -> bool:
     return any(ImageChops.difference(red, other).getbbox() for other in others)
 
 
-def _damaged(where: str) -> DamagedFileError:
-    return DamagedFileError(f"{where} is not an image that Pillow can read; download it again")
-
-
-def opened(content: bytes | Path) -> Image.Image:
-    """Open an encoded image without reading its pixels, in formats that run no other program."""
+@contextmanager
+def opened(content: bytes | Path, where: str) -> Iterator[Image.Image]:
+    """Open an encoded image, called ``where`` in messages, in formats that run no other program."""
     source = io.BytesIO(content) if isinstance(content, bytes) else content
-    return Image.open(source, "r", _formats())
+    try:
+        with Image.open(source, "r", _formats()) as image:
+            yield image
+    except _NO_IMAGE:
+        message = f"{where} is not an image that Pillow can read; download it again"
+        raise DamagedFileError(message) from None
 
 
 @cache
@@ -131,11 +130,8 @@ def _formats() -> list[str]:
 def scan_headers(images: Iterable[tuple[bytes | Path, str]]) -> tuple[bool, int | None]:
     side = None
     for number, (content, where) in enumerate(images):
-        try:
-            with opened(content) as image:
-                mode, (width, height) = image.mode, image.size
-        except _NO_IMAGE:
-            raise _damaged(where) from None
+        with opened(content, where) as image:
+            mode, (width, height) = image.mode, image.size
         if number == 0 and width == height:
             side = width
         if mode not in _GREY:

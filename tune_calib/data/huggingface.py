@@ -37,17 +37,13 @@ _Fits = Callable[[pa.DataType], bool]
 
 @dataclass(frozen=True)
 class Columns:
-    """Possible names of the columns of images and labels; the first that exists is used.
-
-    With ``guess``, if none of the names exists, the only column of a kind is used. ``classes`` are
-    the names of the classes in order, if known; with ``agree``, all files have names, or none has.
-    """
+    """Possible names of the columns of images and labels; the first that exists is used."""
 
     image: tuple[str, ...] = IMAGE_COLUMNS
     label: tuple[str, ...] = LABEL_COLUMNS
-    guess: bool = False
-    classes: tuple[str, ...] | None = None
-    agree: bool = False
+    guess: bool = False  # whether the only column of a kind is used if none of the names exists
+    classes: tuple[str, ...] | None = None  # names of the classes in order, if known
+    agree: bool = False  # whether all files must have such names, or none
 
     def settled(self, file: Path) -> "Columns":
         """Return the columns and classes of a file, so that all other files are read likewise."""
@@ -122,18 +118,15 @@ def find_parts(
 def find_shards(folder: Path, part: str) -> tuple[Path, ...]:
     """Return ``<part>.parquet``, or all shards ``<part>-00000-of-0000n.parquet`` in order."""
     single = folder / f"{part}.parquet"
-    files, numbers, totals = [], [], []
-    for file in sorted(folder.glob(f"{part}-*.parquet")):
-        if match := _SHARD.search(file.name):
-            files.append(file)
-            numbers.append(int(match[1]))
-            totals.append((int(match[2]), bool(match[3])))
+    files = [file for file in sorted(folder.glob(f"{part}-*.parquet")) if _SHARD.search(file.name)]
     if not files:
         return (single,) if single.is_file() else ()
-    count = totals[0][0]
-    is_whole = sorted(numbers) in ([*range(count)], [*range(1, count + 1)])
+    names = [match for file in files if (match := _SHARD.search(file.name))]
+    numbers, count = sorted(int(name[1]) for name in names), int(names[0][2])
     # All shards of one upload have a hash in their names, or none has.
-    if single.is_file() or not is_whole or len(set(totals)) > 1:
+    is_one_upload = len({(int(name[2]), bool(name[3])) for name in names}) == 1
+    is_whole = numbers in ([*range(count)], [*range(1, count + 1)])
+    if single.is_file() or not is_whole or not is_one_upload:
         raise DamagedFileError(
             f"{folder} has {len(files)} of {count} files {part}-*.parquet, or some of several "
             "uploads; download the missing ones, and keep those of one upload"
@@ -144,10 +137,7 @@ def find_shards(folder: Path, part: str) -> tuple[Path, ...]:
 def lazy_images(
     files: Sequence[Path], format_: Format, classes: int | None, columns: Columns | None = None
 ) -> Split:
-    """Return the images (N, C, H, W) of some files, which are decoded when they are used.
-
-    ``indices`` are the row numbers. Labels must be in [0, classes), unless ``classes`` is None.
-    """
+    """Return the images (N, C, H, W) of some files, which are decoded when they are used."""
     columns = columns or Columns()
     labels = read_labels(files, columns, classes)
     places = torch.arange(len(labels))
@@ -171,10 +161,7 @@ def lazy_images(
 
 
 def read_labels(files: Sequence[Path], columns: Columns, classes: int | None = None) -> Tensor:
-    """Read the labels of some files, (N,) int64, in [0, classes) unless ``classes`` is None.
-
-    Labels of a file that names its classes are numbered as in ``columns.classes``.
-    """
+    """Read labels (N,) int64, in [0, classes), numbered as in ``columns.classes`` if named."""
     labels = []
     for file in files:
         with reading(file, *_DAMAGE), pq.ParquetFile(file) as parquet:
@@ -187,8 +174,7 @@ def read_labels(files: Sequence[Path], columns: Columns, classes: int | None = N
             raise DamagedFileError(f"{file} has no rows; download it again")
         stored = torch.from_numpy(column.to_numpy().astype("int64"))
         names = _class_names(schema, label)
-        stored_classes = len(names) if names else classes
-        require_range(file, stored, stored_classes)
+        require_range(file, stored, len(names) if names else classes)
         labels.append(_renumbered(stored, names, columns, file))
         require_range(file, labels[-1], classes)
     return torch.cat(labels)
@@ -211,20 +197,17 @@ def _renumbered(
     for label in labels.unique().tolist():
         name = names[label]
         if name not in numbers or names.count(name) > 1:
-            shown = [*classes[:5], "..."] if len(classes) > 5 else classes
             raise DamagedFileError(
-                f"{file} has images of class {name!r}, which is not one of the classes "
-                f"{', '.join(shown)}, or stands twice"
+                f"{file} has images of class {name!r}, which is not one of the {len(classes)} "
+                f"classes of the first training file ({classes[0]}, ...), or stands twice"
             )
     return torch.tensor([numbers.get(name, -1) for name in names])[labels]
 
 
 class Batch(NamedTuple):
-    """Encoded images, with the row numbers over all files of the first image and of the file."""
-
     file: Path
-    start: int
-    first: int
+    start: int  # row number of the file over all files
+    first: int  # row number of the first image over all files
     encoded: pa.Array
 
     def name(self, place: int) -> str:

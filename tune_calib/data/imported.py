@@ -85,10 +85,10 @@ class ImportedSplit:
         """Yield features (M, D) and logits (M, C) in order; ``mask`` (N,) bool selects samples."""
         first = 0
         for features, outputs in self.numbers():
-            last = first + len(outputs)
             if mask is not None:
-                features, outputs = features[mask[first:last]], outputs[mask[first:last]]
-            first = last
+                is_used = mask[first : first + len(outputs)]
+                first += len(outputs)
+                features, outputs = features[is_used], outputs[is_used]
             if self.kind == "probs":
                 outputs = outputs.clamp(min=SMALLEST).log()
             elif self.kind == "head":
@@ -119,9 +119,8 @@ def read_split(name: str, files: Sequence[str], head: LinearHead | None = None) 
     arrays = find_arrays(setting, files, ROLES)
     _check_roles(f"{setting}: {', '.join(files)}", arrays.keys(), head is not None)
     values = {role: array.read() for role, array in arrays.items()}
-    for role in ("logits", "probs"):
-        if role in values:
-            values[role] = validation.two_columns(values[role], role)
+    for role in {"logits", "probs"} & values.keys():
+        values[role] = validation.two_columns(values[role], role)
     groups, label_name = values.pop("groups", None), str(arrays["labels"])
     if values["labels"].dtype.kind in "OSU":
         raise UserError(
@@ -134,30 +133,24 @@ def read_split(name: str, files: Sequence[str], head: LinearHead | None = None) 
         _check_shape(groups, arrays["groups"], len(labels), 1, np.integer)
     for role, rows in values.items():
         _check_shape(rows, arrays[role], len(labels), 2, np.floating)
-    features = values.get("features")
-    if features is not None and head is not None and features.shape[1] != head.weight.shape[1]:
-        raise UserError(
-            f"{arrays['features']} has {features.shape[1]} features, but the weight of `head` is "
-            f"{tuple(head.weight.shape)}; it must be (classes, features)"
-        )
-    outputs = values.get("logits", values.get("probs"))
-    classes = len(head.weight) if head is not None else 0
+    features, outputs = values.get("features"), values.get("logits", values.get("probs"))
+    classes = 0
+    if head is not None and features is not None:
+        classes = len(head.weight)
+        if features.shape[1] != head.weight.shape[1]:
+            raise UserError(
+                f"{arrays['features']} has {features.shape[1]} features, but the weight of `head` "
+                f"is {tuple(head.weight.shape)}; it must be (classes, features)"
+            )
     if outputs is not None:
         classes = outputs.shape[1]
     if classes < 2:
         raise UserError(f"{setting}: a classifier needs at least 2 classes, got {classes}")
     with validation.as_user_error():
         numbers = validation.number_labels(labels, len(labels), np.arange(classes), label_name)
-    return ImportedSplit(
-        name=name,
-        labels=numbers,
-        classes=classes,
-        arrays=arrays,
-        features=features,
-        outputs=outputs,
-        head=None if features is None else head,
-        groups=None if groups is None else torch.from_numpy(groups.astype(np.int64)),
-    )
+    head = None if features is None else head
+    groups = None if groups is None else torch.from_numpy(groups.astype(np.int64))
+    return ImportedSplit(name, numbers, classes, arrays, features, outputs, head, groups)
 
 
 def read_head(files: Sequence[str]) -> LinearHead:
@@ -180,21 +173,16 @@ def read_head(files: Sequence[str]) -> LinearHead:
 
 
 def halves(labels: Tensor, groups: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Return masks (N,) of two halves by a fixed rule with numpy's seed 1.
-
-    Each class is shuffled, and the samples, class by class, go to the two halves in turn. With
-    ``groups`` (N,), the groups are shuffled and go to the first half until it is full.
-    """
+    """Return masks (N,) of two halves, to which the samples of a class, or groups, go in turn."""
+    chance, is_first = np.random.RandomState(1), torch.zeros(len(labels), dtype=torch.bool)
     if groups is not None:
-        places, _ = divide(labels, (len(labels) + 1) // 2, np.random.RandomState(1), groups)
-        is_first = torch.zeros(len(labels), dtype=torch.bool)
-        is_first[places] = True
-        return is_first, ~is_first
-    order = np.random.RandomState(1).permutation(len(labels))
-    order = order[np.argsort(labels.numpy()[order], kind="stable")]
-    first = torch.zeros(len(labels), dtype=torch.bool)
-    first[torch.from_numpy(order[::2].copy())] = True
-    return first, ~first
+        places, _ = divide(labels, (len(labels) + 1) // 2, chance, groups)
+    else:
+        order = chance.permutation(len(labels))
+        order = order[np.argsort(labels.numpy()[order], kind="stable")]
+        places = torch.from_numpy(order[::2].copy())
+    is_first[places] = True
+    return is_first, ~is_first
 
 
 def _check_roles(where: str, roles: Collection[str], has_head: bool) -> None:

@@ -43,11 +43,7 @@ Rule = Callable[[Tensor, Tensor], Cut]
 
 
 def mukhoti(samples: int) -> tuple[Tensor, Tensor]:
-    """Return int64 positions (N - N // 10,) of train and (N // 10,) of validation.
-
-    This is the rule of Mukhoti et al. (NeurIPS 2020), MbLS, FeDLaS and AdaFocal:
-    ``np.random.seed(1); np.random.shuffle(indices)``, with the first tenth for validation.
-    """
+    """Hold out the first tenth as Mukhoti et al. (NeurIPS 2020), MbLS, FeDLaS and AdaFocal."""
     indices = np.arange(samples)
     np.random.RandomState(1).shuffle(indices)
     order = torch.from_numpy(indices)
@@ -82,8 +78,7 @@ def mdca(train: Tensor, _: Tensor) -> Cut:
 def tenth_of_each_class(train: Tensor, _: Tensor) -> Cut:
     """Hold out the last tenth of each class, shuffled, as MbLS, ACLS and FeDLaS on Tiny-ImageNet.
 
-    One stream of numpy's seed 1 shuffles the classes one after the other. Held-out images alternate
-    between the classes, so that both halves contain all classes.
+    Held-out images alternate between the classes, so that both halves contain all classes.
     """
     chance = np.random.RandomState(1)
     training, held_out, turns = [], [], []
@@ -94,36 +89,27 @@ def tenth_of_each_class(train: Tensor, _: Tensor) -> Cut:
         training.append(places[: len(places) - count])
         held_out.append(places[len(places) - count :])
         turns.append(np.arange(count))
-    in_turns = np.argsort(np.concatenate(turns), kind="stable")
-    validation = np.concatenate(held_out)[in_turns]
+    validation = np.concatenate(held_out)[np.argsort(np.concatenate(turns), kind="stable")]
     return halved(torch.from_numpy(np.concatenate(training)), torch.from_numpy(validation))
 
 
 def whole(train: Tensor, test: Tensor) -> Cut:
-    """Train on the whole training part (CRL; published weights), and split the test part in three.
-
-    The test part is shuffled with numpy's seed 1. Its first quarter is ``select``, the second
-    ``calib``, and the rest ``test``.
-    """
+    """Train on the whole training part, and shuffle the test part: quarters, and half for test."""
     order = _shuffled(test)
     held_out = len(test) // 2
     return halved(torch.arange(len(train)), order[:held_out], of_test=True, test=order[held_out:])
 
 
 def val_is_test(train: Tensor, test: Tensor) -> Cut:
-    """Validate on the test part itself, as several programs do, so that selection uses test images.
-
-    The halves are drawn with numpy's seed 1. This rule is for reproduction only.
-    """
+    """Validate on the test part itself, as several programs do; for reproduction only."""
     return halved(torch.arange(len(train)), _shuffled(test), of_test=True)
 
 
 def held_out_of_test(shares: Sequence[float], train: Tensor, test: Tensor) -> Cut:
     """Train on the whole training part, and split the test part into select, calib and test.
 
-    This suits networks that were trained on the whole training part. The images of each class are
-    permuted with torch's seed 0 and divided by ``shares`` (of the three splits, summing to one)
-    with largest remainders, so that each split has images of every class. Positions are sorted.
+    The images of each class are permuted and divided by ``shares`` of the three splits with largest
+    remainders, so that each split has images of every class.
     """
     # The defaults of MaC-Cal were chosen on the first half of this permutation for CIFAR-10
     # (tests/benchmarks/mac_cal_defaults.py), so `test` should contain as few of those images as
@@ -159,10 +145,9 @@ def _shuffled(labels: Tensor) -> Tensor:
 
 
 def draw_cut(cut: Cut, labels: Tensor, seed: int) -> Cut:
-    """Draw the splits of a cut anew, stratified and with the same sizes.
+    """Draw the splits of a cut anew, stratified by ``labels`` (N,) and with the same sizes.
 
-    ``labels`` (N,) are those of the published part that contains ``select``. If that is the test
-    part, only ``select`` and ``calib`` are drawn, from their own samples.
+    In the test part, only ``select`` and ``calib`` are drawn, from their own samples.
     """
     parts = [cut.select, cut.calib]
     if not cut.of_test:
@@ -175,10 +160,7 @@ def draw_cut(cut: Cut, labels: Tensor, seed: int) -> Cut:
 
 
 def unite(parts: Sequence[Tensor], image_ids: Tensor | None) -> list[Tensor]:
-    """Move each image into the part of the first image that equals it.
-
-    ``parts`` are positions in ``image_ids`` (N,), which is None if all images differ.
-    """
+    """Move each image into the part of the first image with the same of ``image_ids`` (N,)."""
     if image_ids is None:
         return list(parts)
     pool = torch.cat(list(parts))
@@ -197,9 +179,8 @@ def unite_cut(cut: Cut, image_ids: Tensor | None) -> Cut:
         parts["train"] = cut.train
     elif cut.test is not None:
         parts["test"] = cut.test
-    united = unite(list(parts.values()), image_ids)
-    changed: dict[str, Any] = dict(zip(parts, united, strict=True))
-    return replace(cut, **changed)
+    united: Any = zip(parts, unite(list(parts.values()), image_ids), strict=True)
+    return replace(cut, **dict(united))
 
 
 def draw_held_out(
@@ -212,10 +193,8 @@ def draw_held_out(
 ) -> tuple[Tensor, Tensor]:
     """Return the positions of a trial's ``select`` and ``calib`` in both, one after the other.
 
-    ``select`` (N,) and ``calib`` (M,) are the labels of the stored splits. They are divided anew if
-    the trial ``is_redrawn``, and its calib is reduced to ``data.calib_size``. The samples of a
-    group, given by equal ``groups`` (N + M,), are never divided, and equal images, given by
-    ``image_ids`` (N + M,), are in one split.
+    ``select`` (N,) and ``calib`` (M,) are the labels of the stored splits. Samples of equal
+    ``groups`` (N + M,) are never divided, nor are those of equal ``image_ids`` (N + M,).
     """
     places = torch.arange(len(select) + len(calib))
     first, second = places[: len(select)], places[len(select) :]
@@ -231,10 +210,7 @@ def draw_held_out(
             f"data.calib_size is {data.calib_size}, but calib has only {len(second)} samples"
         )
     chance = _random(data.split_seed or 0, "calib_size")
-    if groups is None:
-        order = _stratified_order(labels[second].numpy(), chance)
-    else:
-        order = _grouped_order(groups[second].numpy(), chance)
+    order = _order(labels[second], chance, None if groups is None else groups[second])
     return first, _sorted(second, order[: data.calib_size])
 
 
@@ -243,14 +219,10 @@ def divide(
 ) -> tuple[Tensor, Tensor]:
     """Divide samples (N,) in two, stratified, with ``size`` of them in the first part.
 
-    With ``groups`` (N,), groups are drawn instead, until the first part is as close to that size as
-    they allow; it is then not stratified.
+    With ``groups`` (N,), whole groups are drawn instead, to as close to that size as they allow.
     """
-    places = torch.arange(len(labels))
-    if groups is None:
-        order = _stratified_order(labels.numpy(), chance)
-    else:
-        order = _grouped_order(groups.numpy(), chance)
+    places, order = torch.arange(len(labels)), _order(labels, chance, groups)
+    if groups is not None:
         ends = np.flatnonzero(np.diff(groups.numpy()[order])) + 1
         size = int(ends[np.abs(ends - size).argmin()])
     return _sorted(places, order[:size]), _sorted(places, order[size:])
@@ -262,11 +234,7 @@ def _random(seed: int, purpose: str) -> np.random.RandomState:
 
 
 def _stratified_order(labels: NDArray[np.int64], chance: np.random.RandomState) -> Places:
-    """Order samples at random, so that the classes are spread evenly over the order.
-
-    The samples of a class are shuffled and follow at equal distances after a random start. Any
-    samples in a row then have each class with its share, to within a sample or two.
-    """
+    """Order samples at random, those of each class at equal distances after a random start."""
     shuffled = chance.permutation(len(labels))
     shuffled = shuffled[np.argsort(labels[shuffled], kind="stable")]
     counts = np.bincount(labels)
@@ -277,11 +245,11 @@ def _stratified_order(labels: NDArray[np.int64], chance: np.random.RandomState) 
     return order
 
 
-def _grouped_order(groups: NDArray[np.int64], chance: np.random.RandomState) -> Places:
-    names, numbers = np.unique(groups, return_inverse=True)
-    ranks = chance.permutation(len(names))[numbers]
-    order: Places = np.argsort(ranks, kind="stable")
-    return order
+def _order(labels: Tensor, chance: np.random.RandomState, groups: Tensor | None) -> Places:
+    if groups is None:
+        return _stratified_order(labels.numpy(), chance)
+    names, numbers = np.unique(groups.numpy(), return_inverse=True)
+    return np.argsort(chance.permutation(len(names))[numbers], kind="stable")
 
 
 def _sorted(positions: Tensor, places: Places) -> Tensor:

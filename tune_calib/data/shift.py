@@ -64,10 +64,7 @@ class ShiftSet:
 def find_sets(words: Sequence[str], slot: DataSlot, root: Path | None) -> list[str]:
     if words and slot.imported is not None:
         raise UserError("imported data have no images that could be shifted; omit `shift`")
-    names: dict[str, None] = {}
-    for word in words:
-        names |= dict.fromkeys(_find_named(word, slot, root))
-    return list(names)
+    return list(dict.fromkeys(name for word in words for name in _find_named(word, slot, root)))
 
 
 def _find_named(word: str, slot: DataSlot, root: Path | None) -> Iterator[str]:
@@ -115,7 +112,6 @@ def open_set(
 
 
 def generated(kind: str, test: Callable[[], Split]) -> ShiftSet:
-
     def parts() -> list[Part]:
         split = test()
         return [Part(str(n), split, partial(corrupted, kind=kind, severity=n)) for n in SEVERITIES]
@@ -124,17 +120,15 @@ def generated(kind: str, test: Callable[[], Split]) -> ShiftSet:
 
 
 def _published_folder(info: DatasetInfo, root: Path | None) -> Path | None:
-    name = _FOLDERS.get(info.name)
-    if name is None or root is None:
+    if info.name not in _FOLDERS or root is None:
         return None
-    return find_unpacked(info.name, root, name)
+    return find_unpacked(info.name, root, _FOLDERS[info.name])
 
 
 def open_published(folder: Path, info: DatasetInfo) -> tuple[dict[str, NDArray[Any]], Tensor]:
-    """Open CIFAR-10-C or CIFAR-100-C (Hendrycks and Dietterich, ICLR 2019).
+    """Open CIFAR-10-C or CIFAR-100-C (Hendrycks and Dietterich, ICLR 2019), memory-mapped.
 
-    Returns the memory-mapped images of each kind, (5 N, H, H, C) uint8, ordered by severity, and
-    the labels, (5 N,) int64. Everything except the pixels is checked.
+    Returns the images of each kind, (5 N, H, H, C) uint8, by severity, and the labels, (5 N,).
     """
     files = sorted(file for file in folder.glob("*.npy") if file.name != LABELS)
     if not files or not (folder / LABELS).is_file():
@@ -166,9 +160,8 @@ def _published_set(
     def parts() -> list[Part]:
         kinds, labels = open_published(folder, info)
         split, size = test(), len(labels) // len(SEVERITIES)
-        positions, expected = split.indices.cpu(), labels[:size]
-        if info.relabel is not None:
-            expected = torch.tensor(info.relabel)[expected]
+        positions = split.indices.cpu()
+        expected = torch.tensor(info.relabel or range(info.classes))[labels[:size]]
         if int(positions.max()) >= size or not torch.equal(expected[positions], split.labels.cpu()):
             raise UserError(
                 f"{folder / LABELS} does not match the labels of the test images of {info.name} in "
@@ -184,9 +177,8 @@ def _published_set(
             parts.append(Part(str(severity), replace(split, images=images)))
         return parts
 
-    # A different copy or size of the set has different labels or images.
-    files = [folder / LABELS, folder / f"{kind}.npy"]
-    return ShiftSet(f"corrupt/{kind}", content_digest(files)[:16], parts)
+    digest = content_digest([folder / LABELS, folder / f"{kind}.npy"])
+    return ShiftSet(f"corrupt/{kind}", digest[:16], parts)
 
 
 def _read_npy(file: Path) -> NDArray[Any]:
@@ -242,18 +234,13 @@ def foreign_set(
     source = slot.dataset if name == HELD_OUT else name
     if name not in (NOISE, HELD_OUT) and (origin := DATASETS.origin(name)):
         made.append(origin)
-    # A different copy of a data set has different images; embedded data sets have no files.
-    if name != NOISE and (files := DATASETS[source].locate(root)):
+    if name != NOISE and (files := DATASETS[source].locate(root)):  # none if it is embedded
         made.append(content_digest(files))
     return ShiftSet(f"ood/{name}", " ".join(made), parts)
 
 
 def fitted(images: Tensor, info: DatasetInfo) -> Tensor:
-    """Convert images (N, C, H, W) uint8 to the channels and the size of a network's images.
-
-    Grey images get three equal channels, and colour images are converted to luma. Images are
-    resized bilinearly with antialiasing, as in Pillow.
-    """
+    """Convert images (N, C, H, W) uint8 to the channels and the size of a network's images."""
     side = info.stored or info.size
     if images.shape[1] == 1 and info.channels == 3:
         images = images.expand(-1, 3, -1, -1)

@@ -18,6 +18,7 @@ from tune_calib.data.cache import find_equal_images, load_source, settled, summa
 from tune_calib.data.rules import (
     GENERAL,
     Cut,
+    Rule,
     draw_cut,
     draw_held_out,
     halved,
@@ -76,10 +77,9 @@ class Sizes:
 def cut_parts(info: DatasetInfo, train: Tensor, test: Tensor) -> Cut:
     if info.holdout_shares is not None:
         return held_out_of_test(info.holdout_shares, train, test)
-    rules = {**GENERAL, **info.rules}
-    if info.rule in rules:
-        cut: Cut = rules[info.rule](train, test)
-        return cut
+    rule: Rule | None = {**GENERAL, **info.rules}.get(info.rule)
+    if rule is not None:
+        return rule(train, test)
     assert info.split is not None
     return halved(*info.split(len(train)))
 
@@ -98,7 +98,7 @@ def published_sizes(slot: DataSlot) -> Sizes:
         share = sum(label != HELD_OUT for label in info.relabel) / len(info.relabel)
     train, test = (torch.arange(round(share * count)) % info.classes for count in info.published)
     cut = cut_parts(info, train, test)
-    counts = np.bincount(train[cut.train].numpy(), minlength=info.classes).astype(np.int64)
+    counts = _counts(train[cut.train], info.classes)
     if slot.train_fraction < 1:
         counts = fraction_counts(counts, slot.train_fraction)
     if slot.imbalance > 1:
@@ -108,15 +108,7 @@ def published_sizes(slot: DataSlot) -> Sizes:
 
 
 def load_development(slot: DataSlot, root: Path | None, cache: Path | None = None) -> Development:
-    """Load train, select and calib.
-
-    ``cache`` is a folder for decoded images; without it, they are decoded every time.
-
-    Raises:
-        DataNotFoundError: the root does not contain the data set.
-        DamagedFileError: a file is damaged or has too few images to split.
-        UserError: a class would be left without training samples.
-    """
+    """Load train, select and calib; ``cache`` is a folder for decoded images."""
     info: DatasetInfo = slot.info
     source, cut = _load_cut(slot, root, cache)
     part, held_out = "training", source.train
@@ -151,8 +143,7 @@ def _load_cut(slot: DataSlot, root: Path | None, cache: Path | None) -> tuple[So
     divided = source.test if cut.of_test else source.train
     cut = unite_cut(cut, divided.image_ids)
     if slot.split_seed is not None:
-        cut = draw_cut(cut, divided.labels, slot.split_seed)
-        cut = unite_cut(cut, divided.image_ids)
+        cut = unite_cut(draw_cut(cut, divided.labels, slot.split_seed), divided.image_ids)
     return source, cut
 
 
@@ -161,8 +152,10 @@ def _describe_equal(source: Source, divided: Split, part: str) -> str:
     if divided.image_ids is not None:
         ids, labels = divided.image_ids.numpy(), divided.labels.numpy()
         _, firsts, inverse = np.unique(ids, return_index=True, return_inverse=True)
-        text = f"{len(labels) - len(firsts)} of {len(labels)} {part} images repeat another one"
-        text += ", whose split they are in"
+        repeats = len(labels) - len(firsts)
+        text = (
+            f"{repeats} of {len(labels)} {part} images repeat another one, whose split they are in"
+        )
         if contradictions := int((labels != labels[firsts][inverse]).sum()):
             text += f", {contradictions} of them with another label"
         texts.append(text)
@@ -203,14 +196,14 @@ def relabelled(split: Split, info: DatasetInfo) -> Split:
 
 def _change(train: Split, slot: DataSlot, classes: int) -> Split:
     if slot.train_fraction < 1:
-        counts = fraction_counts(_counts(train, classes), slot.train_fraction)
+        counts = fraction_counts(_counts(train.labels, classes), slot.train_fraction)
         train = _subset(train, counts, "train_fraction")
     if slot.imbalance > 1:
-        counts = imbalance_counts(_counts(train, classes), slot.imbalance)
+        counts = imbalance_counts(_counts(train.labels, classes), slot.imbalance)
         train = _subset(train, counts, "imbalance")
     if slot.label_noise > 0:
         train = add_label_noise(train, slot.label_noise, classes)
-    empty = np.flatnonzero(_counts(train, classes) == 0)
+    empty = np.flatnonzero(_counts(train.labels, classes) == 0)
     if len(empty):
         raise UserError(
             f"data: class {int(empty[0])} of {slot.dataset} has no training samples left; increase "
@@ -228,8 +221,7 @@ def imbalance_counts(counts: Counts, imbalance: float) -> Counts:
     """Return the number of samples (C,) of each class in an exponential long tail.
 
     It is n_k = n_max * (1 / imbalance)^(k / (C - 1)), rounded down (Cui et al., CVPR 2019), where
-    n_max is the largest size for which every class has enough samples. The imbalance is the ratio
-    of the largest to the smallest class, >= 1.
+    n_max is the largest size for which every class has enough samples.
     """
     exponents = np.arange(len(counts)) / max(1, len(counts) - 1)
     profile = np.power(1 / imbalance, exponents)
@@ -262,5 +254,5 @@ def _random(purpose: str) -> np.random.RandomState:
     return np.random.RandomState(child_seed(0, purpose) % 2**32)
 
 
-def _counts(train: Split, classes: int) -> Counts:
-    return np.bincount(train.labels.numpy(), minlength=classes).astype(np.int64)
+def _counts(labels: Tensor, classes: int) -> Counts:
+    return np.bincount(labels.numpy(), minlength=classes).astype(np.int64)

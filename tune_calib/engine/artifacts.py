@@ -37,8 +37,7 @@ CHECKPOINT_S = 30
 class NetworkTraining:
     """Training of a network from its last checkpoint to its artifact, under its lock.
 
-    If ``open_bank`` is given, it opens or builds the bank of the trained network, whose pass over
-    the images also gives the numbers that the artifact records.
+    ``open_bank`` gives the bank of the trained network and thus the numbers in the artifact.
     """
 
     def __init__(
@@ -49,9 +48,7 @@ class NetworkTraining:
         device: torch.device,
         open_bank: Callable[[TrainedNetwork], DevelopmentBank] | None = None,
     ) -> None:
-        self.open_bank = open_bank
-        self.spec = spec
-        self.store = store
+        self.spec, self.store, self.open_bank = spec, store, open_bank
         self.identity = spec.network_id
         self.artifact = store.folder("networks", self.identity)
         self.checkpoint = store.folder("checkpoints", self.identity)
@@ -98,8 +95,7 @@ class NetworkTraining:
         if checkpoint is not None:
             tensors, manifest = checkpoint
             self.trainer.load_state(tensors, manifest)
-            self.history = manifest["history"]
-            self.train_s = manifest["train_s"]
+            self.history, self.train_s = manifest["history"], manifest["train_s"]
         report_progress("epoch", len(self.history), self.spec.network.epochs, {})
 
     def step(self, watch: Stopwatch = NO_WATCH) -> dict[str, float] | None:
@@ -125,20 +121,23 @@ class NetworkTraining:
         return report
 
     def save(self) -> None:
-        """Write a checkpoint, unless the network is finished."""
         if self.trainer is None:
             return
         tensors, manifest = self.trainer.state()
-        manifest |= {"history": self.history, "data": self.fingerprint}
-        manifest["train_s"] = self.train_s
-        write_tensors(self.checkpoint, tensors, manifest)
+        progress = {"history": self.history, "data": self.fingerprint, "train_s": self.train_s}
+        write_tensors(self.checkpoint, tensors, manifest | progress)
         self.saved_at = time.monotonic()
 
     def _finish(self, trainer: NetworkTrainer) -> None:
         # First, because it loads the selected epoch into the network, whose accuracy is measured
         # below.
         weights = trainer.selected()
-        measured = self._measure(trainer)
+        trained = TrainedNetwork(trainer.network, trainer.method, {})
+        if self.open_bank is not None:
+            measured: Mapping[str, Any] = self.open_bank(trained).manifest
+        else:
+            train, select = (trainer.train, trainer.info), (trainer.select, trainer.info)
+            measured = measure_network(predict_splits(trained, {"train": train, "select": select}))
         manifest = {
             "spec": self.spec.canonical_json(),
             "epoch": trainer.best.epoch + 1,
@@ -161,22 +160,13 @@ class NetworkTraining:
         remove_folder(self.checkpoint)
         self.trainer = None
 
-    def _measure(self, trainer: NetworkTrainer) -> Mapping[str, Any]:
-        trained = TrainedNetwork(trainer.network, trainer.method, {})
-        if self.open_bank is not None:
-            return self.open_bank(trained).manifest
-        splits = {"train": (trainer.train, trainer.info), "select": (trainer.select, trainer.info)}
-        return measure_network(predict_splits(trained, splits))
-
     def close(self) -> None:
-        """Release the lock, and the memory of a training that is not finished."""
         self.trainer = None
         if self._lock is not None:
             self._lock.release()
 
 
 def load_network(spec: TrialSpec, store: Store, device: torch.device) -> TrainedNetwork:
-    """Read the trained network of a spec."""
     if spec.data.imported is not None:
         raise UserError("this needs a network, which imported data do not have")
     tensors, manifest = read_tensors(store.folder("networks", spec.network_id))
@@ -198,11 +188,9 @@ def ensure_bank(
     with_train: bool = True,
     trained: TrainedNetwork | None = None,
 ) -> _Bank:
-    """Return the bank of a trained network, building it if it is absent or lacks a split.
+    """Return the bank of a network, which may not be in the store yet; build what it lacks.
 
-    A ``DevelopmentBank`` is that of a search, whose ``splits`` load no test split. Without
-    ``with_train``, the bank may lack the training split, which only the training of heads needs.
-    ``trained`` is a network that is not in the store yet.
+    A ``DevelopmentBank`` has no test split. ``with_train`` is for the training of heads.
     """
     if spec.data.imported is not None:
         return open_import(kind, spec.data.imported, store)
@@ -229,7 +217,6 @@ def ensure_bank(
 
 
 def has_network(spec: TrialSpec, store: Store) -> bool:
-    """Return whether a spec's network is stored or not needed."""
     return spec.data.imported is not None or store.holds("networks", spec.network_id)
 
 
@@ -260,7 +247,6 @@ def write_samples(
 
 
 def read_samples(store: Store, network_id: str, epochs: int, spec_hash: str) -> pa.Table:
-    """Return the per-sample records of a network as rows of the ``samples`` table."""
     schema, folder = SCHEMAS["samples"], store.folder("samples", network_id)
     tables = [schema.empty_table()]
     if not folder.exists():

@@ -48,7 +48,6 @@ class BankKey(Params):
 
     @property
     def identity(self) -> str:
-        """Return the folder name of the bank."""
         return content_hash(self)
 
 
@@ -114,7 +113,6 @@ class DevelopmentBank:
         self.folder, self.manifest = opened(folder)
 
     def for_trial(self, spec: TrialSpec) -> Self:
-        """Return the bank with ``select`` and ``calib`` of a trial."""
         bank = copy.copy(self)
         bank.drawn_for = spec
         return bank
@@ -135,15 +133,12 @@ class DevelopmentBank:
         return bool(self.manifest.get("imported", {}).get("select", True))
 
     def train(self, view: int = 0) -> FeatureSplit:
-        """Return one view of the training split."""
         return read_split(self.folder / f"train-{view:03d}.arrow")
 
     def select(self) -> FeatureSplit:
-        """Return the split on which epochs and hyper-parameters are selected."""
         return self._held_out("select")
 
     def calib(self) -> FeatureSplit:
-        """Return the split on which post-hoc transforms are fitted."""
         return self._held_out("calib")
 
     def _held_out(self, wanted: str) -> FeatureSplit:
@@ -155,7 +150,6 @@ class DevelopmentBank:
         return draw_splits(splits, self.drawn_for)[wanted]
 
     def evaluated(self) -> dict[str, FeatureSplit]:
-        """Return the splits that a trial reads at its end."""
         splits = {"select": self.select()} if self.has_select else {}
         return {**splits, "calib": self.calib()}
 
@@ -169,11 +163,9 @@ class FeatureBank(DevelopmentBank):
     """A bank on disk, with its test split."""
 
     def test(self) -> FeatureSplit:
-        """Return the split that is read once, by ``evaluate``, at the end of a trial."""
         return read_split(self.folder / "test.arrow")
 
     def evaluated(self) -> dict[str, FeatureSplit]:
-        """Return the splits that a trial reads at its end."""
         return {**super().evaluated(), "test": self.test()}
 
 
@@ -186,10 +178,7 @@ def build_bank(
     test: Split | None,
     with_train: bool = True,
 ) -> None:
-    """Write the features of a trained network; a search has no ``test`` split.
-
-    A network whose manifest is still empty is measured in the same pass.
-    """
+    """Write the features of a trained network, and measure it if its manifest is still empty."""
     views = max(1, key.views) if with_train else 0
     manifest = {"key": key.model_dump(), "train_views": views, "has_test": test is not None}
 
@@ -197,7 +186,7 @@ def build_bank(
         started = time.monotonic()
         train, is_measured = development.train, bool(trained.manifest)
         clean = {"select": (development.select, info), "calib": (development.calib, info)}
-        if test is not None:
+        if test is not None:  # a search has none
             clean["test"] = (test, info.of_test())
         passes = views if is_measured else max(1, views)
         counter = ImageCounter(passes * len(train) + sum(len(split) for split, _ in clean.values()))
@@ -262,7 +251,6 @@ def _view(train: Split, info: DatasetInfo, key: BankKey, view: int) -> Iterator[
 
 
 def read_split(path: Path) -> FeatureSplit:
-    """Return a split of a bank, memory-mapped."""
     columns = _read_arrow(path)
     labels = columns["label"].squeeze(1).long()
     logits = columns["logits"]
@@ -303,7 +291,6 @@ def write_split(
 
 
 def write_arrow(path: Path, columns: dict[str, Tensor]) -> None:
-    """Write matrices (N, width) with the same N to a file that is memory-mapped for reading."""
     arrays = {}
     for name, tensor in columns.items():
         values = tensor.detach().cpu().contiguous().numpy()

@@ -1,8 +1,7 @@
 """The classifier of a trial: its head and its post-hoc transform, stored as an artifact.
 
-``classifiers/<spec hash>`` holds all tensors on which its predictions depend. A finished trial of a
-ladder, a comparison or an evaluation writes it. If it is absent, e.g. for a suggestion of a search,
-the head is trained again on the feature bank, which gives the same numbers.
+If it is absent, e.g. for a suggestion of a search, the head is trained again on the feature bank,
+which gives the same numbers.
 """
 
 from collections.abc import Callable, Mapping
@@ -42,9 +41,8 @@ KIND = "classifiers"
 class Classifier(nn.Module):
     """A map from features and logits of a frozen network to calibrated logits.
 
-    Without a slot for a head it is the network's own. ``tensors`` are a result of
-    ``tensors_of_trial``, and ``select`` the metrics ``select/<name>`` of its trial, by which it is
-    verified. ``head`` and ``transform`` are built from the tensors, and again after they change.
+    ``tensors`` are those of ``tensors_of_trial``; ``select`` are metrics by which it is verified.
+    ``head`` and ``transform`` are built from the tensors, and again after they change.
     """
 
     def __init__(
@@ -63,20 +61,15 @@ class Classifier(nn.Module):
 
     @cached_property
     def head(self) -> HeadMethod | None:
-        """Return the head at its selected epoch, or None without one."""
         slot = self.slots[0]
         if slot is None:
             return None
         tensors = unnest("head", self.tensors)
-        weight = tensors["context.weight"]
+        facts = unnest("context", tensors)
+        weight, ratio = facts["weight"], float(facts["val_ratio"])
+        classes, width = weight.shape
         context = HeadContext(
-            width=weight.shape[1],
-            classes=weight.shape[0],
-            epochs=slot.epochs,
-            weight=weight,
-            bias=tensors["context.bias"],
-            val_ratio=float(tensors["context.val_ratio"]),
-            device=weight.device,
+            width, classes, slot.epochs, weight, facts["bias"], ratio, weight.device
         )
         method: HeadMethod = METHODS[slot.method].implementation([slot], context)
         restore_tensors(method, tensors)
@@ -86,7 +79,6 @@ class Classifier(nn.Module):
 
     @cached_property
     def transform(self) -> PostHocMethod | None:
-        """Return the fitted transform, or None without one."""
         slot = self.slots[1]
         if slot is None:
             return None
@@ -95,8 +87,8 @@ class Classifier(nn.Module):
         return method
 
     def _forget(self) -> None:
-        for name in ("head", "transform"):
-            vars(self).pop(name, None)
+        vars(self).pop("head", None)
+        vars(self).pop("transform", None)
 
     def _apply(self, *args: Any, **options: Any) -> Any:
         self._forget()
@@ -114,8 +106,7 @@ class Classifier(nn.Module):
     def calibrated(self, logits: Tensor) -> Tensor:
         """Return logits (1, N, C) after the transform, float64; NaN for rows with NaN or inf."""
         device = next((buffer.device for buffer in self.buffers()), logits.device)
-        logits = logits.double().to(device)
-        calibrated = logits
+        calibrated = logits = logits.double().to(device)
         if self.transform is not None:
             calibrated = self.transform.transform(logits)
         # Steps and the largest of several numbers would turn such a row into a confident class.
@@ -127,18 +118,15 @@ class Classifier(nn.Module):
         return logits.unsqueeze(0) if self.head is None else logits_of(self.head, features)
 
     def logits(self, split: FeatureSplit) -> SplitLogits:
-        """Return calibrated logits of a split of a bank."""
         calibrated = self(split.features, split.logits)
         return SplitLogits(calibrated, split.labels.to(calibrated.device))
 
     @property
     def tensors(self) -> dict[str, Tensor]:
-        """Return the tensors as in ``tensors_of_trial``."""
         return {name.replace("/", "."): buffer for name, buffer in self.named_buffers()}
 
     @property
     def width(self) -> int | None:
-        """Return the number of features that the head takes, or None without a head."""
         return None if self.head is None else self.head.context.width
 
 
@@ -158,7 +146,6 @@ def tensors_of_trial(
 
 
 def is_storable(spec: TrialSpec) -> bool:
-    """Return whether tensors restore the classifier of a trial."""
     return spec.posthoc is None or bool(METHODS[spec.posthoc.method].implementation.is_storable)
 
 
@@ -231,12 +218,7 @@ def open_bank(
     spec: TrialSpec, store: Store, development: Callable[[], Development], device: torch.device
 ) -> DevelopmentBank:
     """Return the bank of a trial, built if it is absent, with training data if it has a head."""
+    key, has_head = bank_key(spec, spec.head), spec.head is not None
     return ensure_bank(
-        DevelopmentBank,
-        spec,
-        bank_key(spec, spec.head),
-        store,
-        lambda: (development(), None),
-        device,
-        with_train=spec.head is not None,
+        DevelopmentBank, spec, key, store, lambda: (development(), None), device, has_head
     )

@@ -56,14 +56,11 @@ class SplitLogits(StoredSamples):
     image_ids: Tensor | None = None  # as in ``data.Split``
 
     def one(self, k: int) -> "SplitLogits":
-        """Return the logits of classifier k only, K = 1."""
         return replace(self, logits=self.logits[k : k + 1])
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The results of one classifier at the end of its trial."""
-
     metrics: dict[str, float]  # values by ``<split>/<name>``
     bins: dict[str, BinTable]  # reliability bins of each split, (1, B)
     fitted: dict[str, float]  # recorded numbers of the post-hoc fit
@@ -98,7 +95,6 @@ def bank_logits(
 
 
 def read_train_check(manifest: Mapping[str, Any]) -> dict[str, float]:
-    """Return the network check on train from a manifest, by column."""
     return {column("train", name): value for name, value in manifest["regime"].items()}
 
 
@@ -122,8 +118,7 @@ def evaluate_one(
 ) -> Evaluation | None:
     """Evaluate one classifier (K = 1); return None if a logit is not finite.
 
-    A transform is fitted on ``calib`` first. Without logits on ``test``, only the metrics that
-    trials of a search report are computed; those that are not defined are left out. One of hundreds
+    Without ``test``, only the metrics that trials of a search report are computed. One of hundreds
     of draws ``is_brief``: without the metrics that take longest and without cross-validation.
     """
     # None, not an error: a diverged trial is a result, and the other heads of its batch continue.
@@ -239,10 +234,9 @@ def refuse_seen(made: TrialSpec, data: DataSlot) -> None:
 
 
 def refuse_better(spec: TrialSpec, store: Store, logits: Mapping[str, SplitLogits]) -> None:
-    """Raise if a frozen network is better on images held out of train than on test.
+    """Raise if a frozen network is better, by a z-test, on images held out of train than on test.
 
-    A one-sided z-test of two proportions decides. There is no check without test, which a search
-    may not read, or if this program knows on which images the network was trained.
+    There is no check if this program knows on which images the network was trained.
     """
     network = spec.network
     if not network.is_frozen or not spec.data.holds_out_train or "test" not in logits:

@@ -61,7 +61,6 @@ def resolve_execution(
 
 
 def refuse_captured(requested: "Execution", has_gpu: bool) -> None:
-    """Refuse captured steps without a GPU."""
     if requested in ("graph", "compiled") and not has_gpu:
         raise UserError(
             f"network.execution={requested} needs a GPU: set `gpus`, or use network.execution=auto"
@@ -69,7 +68,6 @@ def refuse_captured(requested: "Execution", has_gpu: bool) -> None:
 
 
 def can_compile() -> bool:
-    """Return whether this machine has what compilation for its GPU needs."""
     # No public function tells it (torch 2.12 to 2.15).
     from torch.utils import _triton
 
@@ -112,7 +110,6 @@ class Captured(Eager):
 
     Inputs of another shape, such as a smaller last batch, run eagerly. ``state`` returns all
     tensors that the step changes, of which those that it creates must be 0 before its first call.
-    ``prepare`` is the context of the capture, which takes the warm-up.
     """
 
     is_captured = True
@@ -197,7 +194,6 @@ def _warm_up(step: Callable[[], Tensors], is_on_gpu: bool) -> None:
 
 
 def record_graph(step: Callable[[], Tensors]) -> Recording:
-    """Capture a step as a CUDA graph."""
     graph = torch.cuda.CUDAGraph()
     try:
         with torch.cuda.graph(graph):
@@ -246,11 +242,7 @@ def sent(tensor: Tensor, device: torch.device) -> Tensor:
 
 @contextmanager
 def compiling(network: "Network", name: str, warm_up: Callable[[], None]) -> Iterator[Any]:
-    """Compile a network's backbone, by the warm-up, for the steps in the block.
-
-    The code is cached in the user's cache folder. One process of a machine at a time compiles
-    backbones of the same name, and the others find it there.
-    """
+    """Compile a network's backbone, by the warm-up, for the steps in the block."""
     # Private, but the only names of what a compiler raises (torch 2.12 to 2.15).
     from torch._dynamo.exc import FailOnRecompileLimitHit, TorchDynamoException
 

@@ -46,7 +46,6 @@ from tune_calib.spec.trial import TrialSpec, content_hash
 def network_behind(
     spec: TrialSpec, store: Store, development: Callable[[], Development], device: torch.device
 ) -> TrainedNetwork:
-    """Return the network on whose features the head of a trial was evaluated."""
     trained = load_network(spec, store, device)
     key = bank_key(spec, spec.head)
     # The store holds the statistics of training, but select, calib and test of the bank were
@@ -75,7 +74,6 @@ def shifted_bank_key(spec: TrialSpec) -> BankKey:
 
 
 def read_shifted(folder: AnyPath) -> dict[str, FeatureSplit]:
-    """Return stored features of a shift set by part, memory-mapped."""
     local, manifest = opened(folder)
     parts = {}
     for name in manifest["parts"]:
@@ -112,7 +110,6 @@ class ExtraEvaluation:
         self._network = cache(lambda: network_behind(spec, store, self._development, device))
 
     def rows_on(self, name: str, spec: TrialSpec, resamples: int = 0) -> list[Row]:
-        """Return rows of a trial in the table ``shifts`` on a shift set, with bootstrap draws."""
         images = self.store.images
         shift = open_set(name, self.spec.data, self.root, cache=images, test=lambda: self._test)
         rows: list[Row] = []
@@ -155,7 +152,6 @@ class ExtraEvaluation:
         return values, drawn_detection(test_logits, logits, test_weights, weights)
 
     def ensure_shifted(self, shift: ShiftSet) -> dict[str, FeatureSplit]:
-        """Return the features of a shift set by part, computing them if need be."""
         key = ShiftKey(bank=self.key, name=shift.name, made=shift.made)
         folder = self.store.folder("shifts", content_hash(key))
 
@@ -262,7 +258,6 @@ class ExtraEvaluation:
         return load_development(self.spec.network_data, self.root, self.store.images)
 
     def calibrated(self, spec: TrialSpec, split: FeatureSplit) -> Tensor:
-        """Return the logits (N, C) of a trial's classifier, float64."""
         if spec.hash not in self._classifiers:
             classifier = ensure_classifier(spec, self.store, self._development, self.device)
             self._classifiers[spec.hash] = classifier

@@ -47,11 +47,10 @@ OUTPUTS = 3
 
 
 class HeadBatchTrainer(Iterator[dict[str, Tensor]]):
-    """Trains K heads of one shape (a head batch); each ``next`` trains all of them for one epoch.
+    """Trains K heads of one shape (a head batch), which do not depend on each other, by epochs.
 
-    The numbers of head k do not depend on the other heads. The slots differ only in per-head
-    settings; ``network_seed`` is the seed of the shared batch order, and ``share`` the part of a
-    GPU that this process has.
+    ``network_seed`` is the seed of the shared batch order, and ``share`` this process's part of a
+    GPU.
     """
 
     def __init__(
@@ -174,7 +173,6 @@ class HeadBatchTrainer(Iterator[dict[str, Tensor]]):
         return {"loss": loss.detach(), "rights": rights, "confidence": confidence}
 
     def changing(self) -> Tensors:
-        """Return all tensors that a step may change."""
         return {**tensors_of(self.method), **nest("optimizer", self.optimizer.moments)}
 
     def _pass(self, train: FeatureSplit) -> EpochStatistics:
@@ -221,7 +219,6 @@ class HeadBatchTrainer(Iterator[dict[str, Tensor]]):
             restore_tensors(self.method, in_training)
 
     def state(self) -> dict[str, Tensor]:
-        """Return all tensors that a resumed run needs."""
         return {
             **tensors_of(self.method),
             **nest("optimizer", self.optimizer.state()),
@@ -256,7 +253,6 @@ def tensors_of(method: HeadMethod) -> dict[str, Tensor]:
 
 
 def restore_tensors(method: HeadMethod, tensors: dict[str, Tensor]) -> None:
-    """Restore the tensors of ``tensors_of``."""
     for name, weights in unnest("head", tensors).items():
         method.parameters[name].data.copy_(weights)
     method.load_state(unnest("method", tensors))
@@ -274,19 +270,13 @@ def logits_of(method: HeadMethod, features: Tensor) -> Tensor:
 
 
 def head_context(slot: HeadSlot, bank: DevelopmentBank, device: torch.device) -> HeadContext:
-    """Return the facts about the network of a bank that a method may use."""
     weight, bias = bank.own_head()
     accuracies = bank.manifest["accuracy"]
-    return HeadContext(
-        width=weight.shape[1],
-        classes=weight.shape[0],
-        epochs=slot.epochs,
-        weight=weight.to(device),
-        bias=bias.to(device),
-        # At most 1, like every gamma. The bound avoids a division by 0 for an accuracy of 0.
-        val_ratio=min(1.0, accuracies["select"] / max(accuracies["train"], 1e-12)),
-        device=device,
-    )
+    # At most 1, like every gamma. The bound avoids a division by 0 for an accuracy of 0.
+    ratio = min(1.0, accuracies["select"] / max(accuracies["train"], 1e-12))
+    classes, width = weight.shape
+    weight, bias = weight.to(device), bias.to(device)
+    return HeadContext(width, classes, slot.epochs, weight, bias, ratio, device)
 
 
 PER_HEAD = {"seed", "lr", "weight_decay"}
@@ -315,7 +305,6 @@ def _evaluate_in_parts(logits: Tensor, labels: Tensor, rule: str) -> dict[str, T
 
 
 def in_parts(slots: Sequence[HeadSlot], bank: DevelopmentBank) -> list[list[HeadSlot]]:
-    """Split the heads of a batch into parts of about equal size, which does not change results."""
     most = max(1, HEAD_BATCH_BYTES // _bytes_of_a_head(slots[0], bank))
     size = math.ceil(len(slots) / math.ceil(len(slots) / most))
     return [list(slots[first : first + size]) for first in range(0, len(slots), size)]

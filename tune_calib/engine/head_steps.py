@@ -218,11 +218,9 @@ class StackedOptimizer:
         torch._foreach_addcmul_(parameters, moves, [self.down / corrections["first"]] * count)
 
     def state(self) -> dict[str, Tensor]:
-        """Return moments and step count."""
         return {**self.moments, "steps": torch.tensor(self.steps)}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        """Restore a ``state``."""
         self.steps = int(state["steps"])
         for name, moment in self.moments.items():
             moment.copy_(state[name])

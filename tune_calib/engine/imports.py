@@ -57,8 +57,6 @@ Models = Mapping[str, Mapping[str, Sequence[str]]]
 
 @dataclass(frozen=True)
 class Import:
-    """Checked files of an import before they are stored."""
-
     record: ImportedData
     files: Mapping[str, Files]
     head: LinearHead | None
@@ -67,8 +65,7 @@ class Import:
 def check_files(train: Files, select: Files, calib: Files, test: Files, head: Files) -> Import:
     """Read and check the files of all splits, one after the other, and compute the digest.
 
-    ``train`` and ``select`` may be empty. Without ``select``, ``calib`` is split in two, unless it
-    is ``NO_SELECT``. ``head`` is the last layer, which is required with features.
+    Without ``select``, ``calib`` is split in two, unless it is ``NO_SELECT``.
     """
     has_select = tuple(select) != NO_SELECT
     is_cut = has_select and not select
@@ -140,7 +137,6 @@ def write_import(name: str, checked: Import, store: Store, replace: bool) -> Non
 
 
 def find_names(digest: str, store: Store) -> list[str]:
-    """Return the names of an import in a store, sorted."""
     return [name for name in _list_names(store) if _digest_named(name, store) == digest]
 
 
@@ -150,12 +146,10 @@ def _list_names(store: Store) -> list[str]:
 
 
 def is_pattern(name: str) -> bool:
-    """Return whether a name has wildcards, so that it may name several imports."""
     return any(character in name for character in "*?[")
 
 
 def check_name(name: str) -> None:
-    """Raise if the name of an import is invalid."""
     if not _NAME.fullmatch(name):
         raise UserError(
             f"{short_repr(name)} is not a valid name of an import: use letters, digits, _.- and / "
@@ -164,7 +158,6 @@ def check_name(name: str) -> None:
 
 
 def read_record(name: str, store: Store) -> ImportedData:
-    """Return the record of the import with a name."""
     check_name(name)
     digest = _digest_named(name, store)
     if digest is None:
@@ -310,7 +303,6 @@ def _check_equal(first: ImportedSplit, other: ImportedSplit) -> None:
 
 
 def _digest(summaries: Mapping[str, Summary], head: LinearHead | None, has_select: bool) -> str:
-    """Return the digest used in specs, 16 hexadecimal digits."""
     parts = []
     if head is not None:
         for tensor in (head.weight, head.bias):

@@ -130,14 +130,12 @@ def on_threads(count: int) -> Iterator[None]:
 
 
 def count_cores() -> int:
-    """Return the CPU cores that this process may use, by its affinity and its container's quota."""
     from joblib import cpu_count  # as scikit-learn counts them
 
     return int(cpu_count())
 
 
 def memory_size() -> int:
-    """Return the bytes of memory of this machine, or the limit of its container."""
     size = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     with suppress(OSError, ValueError):  # without a limit, it is the word ``max``
         size = min(size, int(MEMORY_LIMIT.read_text()))
@@ -145,7 +143,6 @@ def memory_size() -> int:
 
 
 def set_cores(count: int) -> None:
-    """Set the number of CPU cores that a pass over images may use, for the whole process."""
     global _cores
     _cores = count
 

@@ -53,8 +53,6 @@ SELECTED_BY = {
 
 @dataclass
 class Best:
-    """The best epoch so far according to ``select``, and its weights."""
-
     score: float = -math.inf
     epoch: int = -1
     weights: dict[str, Tensor] = field(default_factory=dict)
@@ -149,10 +147,8 @@ class NetworkTrainer(Iterator[dict[str, float]]):
         self.network.train()
         self.method.train()
         until = round(self.slot.augment_until * self.slot.epochs)
-        is_augmented = self.slot.augment == "standard" and self.epoch < until
-        info = self.info
-        padding, flip, spare = 0, False, 0
-        if is_augmented:
+        info, padding, flip, spare = self.info, 0, False, 0
+        if self.slot.augment == "standard" and self.epoch < until:
             padding, flip, spare = info.padding, info.flip, info.spare
         order = self._draw_order()
         self._freeze()
@@ -249,19 +245,16 @@ class NetworkTrainer(Iterator[dict[str, float]]):
             score = sign * report[name]
         # The first of equal epochs is kept; accuracies on a small split are often equal.
         if score > self.best.score:
-            weights: dict[str, Tensor] = {}
             # The network holds the last epoch anyway; a copy would double memory and checkpoint.
-            if rule != "last":
-                for name, tensor in self._weights().items():
-                    weights[name] = tensor.detach().clone()
+            kept = {} if rule == "last" else self._weights()
+            weights = {name: tensor.detach().clone() for name, tensor in kept.items()}
             self.best = Best(score, self.epoch, weights)
 
     def _weights(self) -> dict[str, Tensor]:
-        network, method = self.network.state_dict(), self.method.state_dict()
-        return {**nest("network", network), **nest("method", method)}
+        network = nest("network", self.network.state_dict())
+        return network | nest("method", self.method.state_dict())
 
     def changing(self) -> Tensors:
-        """Return all tensors that a step changes: weights, statistics and moments."""
         tensors = self._weights()
         for index, moments in self.optimizer.state_dict()["state"].items():
             for key, moment in moments.items():
@@ -280,13 +273,11 @@ class NetworkTrainer(Iterator[dict[str, float]]):
         return weights
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Return everything that a resumed run needs: tensors, and values for JSON."""
         tensors = self.changing() | nest("best", self.best.weights)
         best = {"best_score": self.best.score, "best_epoch": self.best.epoch}
         return tensors, {"epoch": self.epoch, **best}
 
     def load_state(self, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
-        """Restore a ``state``."""
         self.network.load_state_dict(unnest("network", tensors))
         self.method.load_state_dict(unnest("method", tensors))
         trained = [*self.parameters, *self.method.parameters()]
@@ -330,10 +321,7 @@ def build(spec: TrialSpec, samples: int) -> tuple[Network, NetworkMethod]:
 
 
 def measure_network(outputs: Mapping[str, tuple[Tensor, Tensor]]) -> dict[str, Any]:
-    """Return what manifests record of a network, from its logits (N, C) and labels (N,) by split.
-
-    It is the accuracy on each split, and the network check on ``train``.
-    """
+    """Return accuracies and the check on train, from logits (N, C) and labels (N,) by split."""
     accuracies = {}
     for name, (logits, labels) in outputs.items():
         accuracies[name] = float((logits.argmax(1) == labels).double().mean())

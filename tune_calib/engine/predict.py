@@ -30,8 +30,6 @@ STATELESS = ("torch", "torchvision", "timm", "tune_calib")
 
 @dataclass(frozen=True)
 class TrainedNetwork:
-    """A network, the method that trained it, and the manifest of their artifact."""
-
     network: Network
     method: NetworkMethod
     manifest: dict[str, Any]
@@ -44,7 +42,6 @@ class ImageCounter:
         self.total, self.description, self.completed = total, description, 0
 
     def count(self, outputs: Iterable[Outputs]) -> Iterator[Outputs]:
-        """Yield outputs in chunks, and report the images of those that were used."""
         report_progress(self.description, self.completed, self.total)
         for features, logits in outputs:
             yield features, logits
@@ -53,7 +50,6 @@ class ImageCounter:
 
 
 def predict(method: NetworkMethod, network: Network, images: Images, info: DatasetInfo) -> Outputs:
-    """Return features (N, D) and logits (N, C) of raw images (N, C, H, W) uint8."""
     chunks = images.split(evaluation_batch(info))
     features, logits = zip(*output_chunks(method, network, chunks, info), strict=True)
     return torch.cat(features), torch.cat(logits)
@@ -89,9 +85,8 @@ def output_chunks(
 ) -> Iterator[Outputs]:
     """Yield features and logits of raw images, chunk by chunk.
 
-    Cores that ``machine.set_cores`` allows work on several chunks at once. ``bn_mode`` = ``train``
-    normalises by the statistics of each chunk and updates the running statistics, as TST's code
-    does, so that one chunk follows the other.
+    ``bn_mode`` = ``train`` normalises by the statistics of each chunk and updates the running ones,
+    as TST's code does, so that one chunk follows the other.
     """
     network.eval()
     method.eval()

@@ -42,14 +42,12 @@ class Subject(NamedTuple):
 
     @classmethod
     def of(cls, execution: str, slot: OptimisedSlot) -> "Subject":
-        """Return what the steps of a network or of heads depend on."""
         backbone, precision = "", "fp32"
         if isinstance(slot, NetworkSlot):
             backbone, precision = slot.backbone, slot.precision
         return cls(execution, slot.method, slot.plugin, backbone, precision)
 
     def read(self) -> "SelfCheck | None":
-        """Return the result of an earlier check on this machine; None if there is none."""
         with suppress(OSError, ValueError, TypeError):
             return SelfCheck(**json.loads(self.path.read_bytes()))
         return None
@@ -61,7 +59,6 @@ class Subject(NamedTuple):
 
     @property
     def path(self) -> AnyPath:
-        """Return the file of the result in the user's cache folder."""
         gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
         key = json.dumps([*self, gpu, torch.__version__, metadata.version("tune-calib")])
         return cache_folder() / "steps" / f"{hash_text(key)}.json"
@@ -207,7 +204,6 @@ def build_executor(
     state: Callable[[], Tensors],
     prepare: Prepare | None = None,
 ) -> Eager:
-    """Build what takes the steps of a training, given its requested and its resolved execution."""
     if execution == "eager":
         return Eager(step)
     if requested != "auto":

@@ -26,7 +26,6 @@ class Stopwatch:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Add the time of a block to a phase."""
         if not self.is_on:
             yield
             return

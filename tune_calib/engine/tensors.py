@@ -14,7 +14,6 @@ TENSORS = "tensors.safetensors"
 
 
 def write_tensors(folder: AnyPath, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
-    """Write an artifact that consists of one safetensors file."""
     # safetensors needs contiguous tensors, and weights in channels_last are not.
     content = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     write_folder(folder, lambda path: save_tensors(content, path / TENSORS), facts)
@@ -29,18 +28,15 @@ def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
 
 
 def read_tensors(folder: AnyPath) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read an artifact of one safetensors file and its manifest, checked by ``opened``."""
     files, manifest = opened(folder)
     return load_file(files / TENSORS), manifest
 
 
 def nest(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Add a prefix and a dot to every name."""
     return {f"{prefix}.{name}": tensor for name, tensor in tensors.items()}
 
 
 def unnest(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors with a prefix, without it."""
     start = f"{prefix}."
     return {k.removeprefix(start): tensor for k, tensor in tensors.items() if k.startswith(start)}
 

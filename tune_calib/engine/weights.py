@@ -1,8 +1,7 @@
 """Initial weights of a network from a local safetensors file, stored by its hash.
 
-Training reads the copy in the store, so that other machines do not need the file. Tensors are
-matched by name. A file that does not match is an error, since a wrong assignment would silently
-give a different network.
+Tensors are matched by name. A file that does not match is an error, since a wrong assignment would
+silently give a different network.
 """
 
 import contextlib
@@ -59,10 +58,7 @@ def store_weights(path: Path, store: Store) -> str:
 
 
 def trained_by(path: Path) -> TrialSpec | None:
-    """Return the spec with which this program trained the weights in a file, or None.
-
-    It is in the metadata of the file, or in the manifest of its artifact or export beside it.
-    """
+    """Return the spec, in or beside a file, with which this program trained its weights."""
     with contextlib.suppress(OSError, SafetensorError), safe_open(path, "pt") as file:
         if SPEC in (metadata := file.metadata() or {}):
             return _parse_spec(metadata[SPEC])
@@ -94,7 +90,6 @@ def _parse_spec(text: Any) -> TrialSpec | None:
 
 
 def hash_of(path: Path) -> str:
-    """Return the digest by which specs name a file."""
     return checksum_of(path)[:16]
 
 
@@ -118,7 +113,6 @@ def read(path: Path) -> dict[str, Tensor]:
 
 
 def start_from(network: Network, slot: NetworkSlot, store: Store) -> None:
-    """Load the stored weights of a slot into its network."""
     identity = slot.weights
     assert identity is not None
     try:
@@ -138,9 +132,8 @@ def match_weights(
 ) -> tuple[dict[str, Tensor], str]:
     """Return the tensors of a file under the names of a network, and a note on its last layer.
 
-    The names may be those of this program, of the backbone's own module, of timm or of torchvision,
-    with or without prefixes. A last layer with other classes keeps its initial values, as the note
-    says, or is an error if the network is not trained (``is_frozen``).
+    A last layer with other classes keeps its initial values, as the note says, or is an error if
+    the network is not trained (``is_frozen``).
     """
     expected = network.state_dict()
     parts = {name.partition(".")[0] for name in tensors}
@@ -210,7 +203,6 @@ def _candidate_names(name: str, expected: Mapping[str, Tensor], last: str | None
 def _refuse_other_network(
     expected: Mapping[str, Tensor], matched: Mapping[str, Tensor], file: str
 ) -> None:
-    """Raise if names or shapes of tensors differ from those of a network's body."""
     names: dict[str, list[str]] = {"of another shape": [], "missing": [], "unknown": []}
     for name, tensor in expected.items():
         # Results do not depend on the counter of batches, and some programs leave it out.

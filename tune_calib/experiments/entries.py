@@ -10,7 +10,7 @@ from tune_calib.progress import count_progress
 from tune_calib.results.selection import BASELINE
 from tune_calib.spec.datasets import DATASETS, Settings, flatten
 from tune_calib.spec.experiment import Entry, SearchOptions
-from tune_calib.spec.ladder import Ladder, Rung, build_rung, find_keys, refuse_unused
+from tune_calib.spec.ladder import Rung, build_rung, find_keys, refuse_unused
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.recipe import merge_settings
 from tune_calib.spec.request import (
@@ -25,8 +25,7 @@ from tune_calib.spec.resolve import resolve, takes_title
 from tune_calib.spec.resolved import refuse_large
 from tune_calib.spec.yaml_text import Position
 from tune_calib.tuning.ladder import LadderRun, build_ladder_run
-from tune_calib.tuning.plan import Plan, Stage, count_batch
-from tune_calib.tuning.run import AnyRun
+from tune_calib.tuning.plan import AnyRun, Plan, Stage, count_batch
 from tune_calib.tuning.search.run import SearchRun, build_search_run
 from tune_calib.tuning.search.storage import journal_file
 from tune_calib.tuning.tuned import plan_tuned
@@ -70,17 +69,16 @@ def plan_entries(
 def build_entries(file: ReadFile, command: str = "", retry: str | None = None) -> list[Plan]:
     """List the runs of an experiment file in its order, without the files they name and work."""
     rungs_of_file: list[Rung] = []
+    datasets: list[str] = []
     for name, entry in file.content.entries.items():
         names = [method.method for method in entry.methods]
         rungs = _list_rungs(names) if names else entry.build_ladder().rungs
         rungs_of_file += rungs
+        datasets += file.value_of(entry, "datasets")
         with file.source.at(("entries", name)):
             refuse_unused(rungs, entry.set.by_slot())
     with file.source.at(()):
         refuse_unused(rungs_of_file, file.content.set.by_slot())
-    datasets: list[str] = []
-    for entry in file.content.entries.values():
-        datasets += file.value_of(entry, "datasets")
     if file.content.dataset_title is not None and not any(map(takes_title, datasets)):
         message = "applies only to your own images or an import, and no entry uses these; remove it"
         raise file.source.error(("dataset_title",), message)
@@ -117,19 +115,23 @@ def _build_entry(
             with file.source.at(position):
                 values["out"] = str(file.out / f"{name}-{suffix}")
                 values["set"] = _list_settings(file, entry, ladder.rungs)
-                ladder_run = _build_ladder(file, entry, ladder, values=values, command=command)
+                request = build_request(entry.request_model, values)
+                assert isinstance(request, AblateRequest | CompareRequest)
+                ladder_run = build_ladder_run(
+                    request, ladder, resolve(request), command=command, among=file.among
+                )
+                _ = ladder_run.planned_trials  # refuses settings that do not fit
             yield position, ladder_run, None
             continue
         assert entry.search is not None
-        values["retry"] = retry
         for index, method in enumerate(entry.methods):
             position_of_method = (*position, "methods", index)
             with file.source.at(position_of_method):
                 rungs, settings = _list_rungs([method.method]), method.set.by_slot()
-                values["method"] = method.method
+                values |= {"method": method.method, "retry": retry}
                 values["out"] = str(file.out / f"{name}-{method.method}-{suffix}")
                 values["set"] = _list_settings(file, entry, rungs, of_method=settings)
-                search_run = _build_search(file, entry.search, values, command=command)
+                search_run = _build_search(entry.search, values, command)
             yield position_of_method, search_run, entry.search.hours
 
 
@@ -158,19 +160,7 @@ def _list_settings(
     return flatten(merge_settings(settings, of_method or {}))
 
 
-def _build_ladder(
-    file: ReadFile, entry: Entry, ladder: Ladder, values: dict[str, Any], command: str
-) -> LadderRun:
-    request = build_request(entry.request_model, values)
-    assert isinstance(request, AblateRequest | CompareRequest)
-    run = build_ladder_run(request, ladder, resolve(request), command=command, among=file.among)
-    _ = run.planned_trials  # refuses settings that do not fit
-    return run
-
-
-def _build_search(
-    file: ReadFile, options: SearchOptions, values: dict[str, Any], command: str
-) -> SearchRun:
+def _build_search(options: SearchOptions, values: dict[str, Any], command: str) -> SearchRun:
     """Build a search; with a budget in hours, it has the length of its first batch."""
     request = build_request(SearchRequest, values)
     run = build_search_run(request, resolve(request), command)
@@ -182,14 +172,11 @@ def _build_search(
     elif options.hours is not None:
         run = replace(run, length=count_batch(run))
     refuse_large(max(run.length * pairs, options.heads or 0))
-    candidates.refuse_empty()
     return run
 
 
 def _list_rungs(pipelines: Sequence[str]) -> list[Rung]:
     """Return a rung for each method, and one for the network below heads and post-hoc methods."""
-    rungs = [Rung(BASELINE, "")]
-    for part in sorted(set("+".join(pipelines).split("+"))):
-        method = METHODS[part]
-        rungs.append(Rung(part, "", {method.kind: {"method": method.name}}))
-    return rungs
+    methods = [METHODS[part] for part in sorted(set("+".join(pipelines).split("+")))]
+    rungs = [Rung(each.name, "", {each.kind: {"method": each.name}}) for each in methods]
+    return [Rung(BASELINE, ""), *rungs]

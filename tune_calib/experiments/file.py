@@ -33,9 +33,7 @@ class ReadFile:
     @property
     def store(self) -> AnyPath:
         """Return the store that all entries share."""
-        if self.content.store:
-            return parse_path(self.content.store)
-        return self.out / "store"
+        return parse_path(self.content.store) if self.content.store else self.out / "store"
 
     def override(self, address: str | None = None, gpu_model: str | None = None) -> "ReadFile":
         """Return the file with its Ray cluster or GPU replaced by the given one, if any."""
@@ -53,9 +51,7 @@ class ReadFile:
 
     def value_of(self, entry: Entry, key: str) -> Any:
         """Return the value of a key in an entry, otherwise at the top of the file."""
-        if key in entry.model_fields_set:
-            return getattr(entry, key)
-        return getattr(self.content, key)
+        return getattr(entry if key in entry.model_fields_set else self.content, key)
 
     def position_of(self, name: str, key: str) -> Position:
         """Return the position of a key in an entry, otherwise at the top of the file."""

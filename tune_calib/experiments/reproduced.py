@@ -3,9 +3,10 @@
 import importlib.metadata
 import json
 import platform
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +39,6 @@ _PROVENANCE = (
 # A placeholder for weights in a forecast for another GPU, which may be missing.
 _ANY_WEIGHTS = Path("0000000000000000")
 
-_CLAIMS = TypeAdapter(tuple[Claim, ...])
-
 
 @dataclass(frozen=True)
 class TableRequest:
@@ -66,14 +65,11 @@ class TableRequest:
         """Return the weight files of the frozen networks that are left out."""
         if self.request.weights is not None:
             return []
-        files: list[str] = []
-        for setting in self._requested.values():
-            files.extend(setting.weights.values())
-        return files
+        files = [setting.weights.values() for setting in self._requested.values()]
+        return list(chain.from_iterable(files))
 
     @property
     def _requested(self) -> dict[int, Setting]:
-        """Return the settings of the scale by position, on the requested data sets."""
         settings = {}
         for index, setting in enumerate(self.table.scales[self.request.scale]):
             requested = self.request.dataset or setting.datasets
@@ -83,9 +79,7 @@ class TableRequest:
 
     def weights_path(self, file: str) -> Path:
         """Return the path of a file of weights, or a placeholder for one that need not be here."""
-        if self.request.weights is None:
-            return _ANY_WEIGHTS
-        return self.request.weights / file
+        return _ANY_WEIGHTS if self.request.weights is None else self.request.weights / file
 
 
 def build_file(request: TableRequest) -> ReadFile:
@@ -95,11 +89,11 @@ def build_file(request: TableRequest) -> ReadFile:
     entries, source = list(_build_entries(request)), request.table.source
     lines = dict(source.lines)
     for name, run, index, _ in entries:
-        for parent in (("scales", request.request.scale, index), ("entries", run)):
+        parents = (("scales", request.request.scale, index), ("entries", run))
+        for parent, (position, line) in product(parents, source.lines.items()):
             depth = len(parent)
-            for position, line in source.lines.items():
-                if position[:depth] == parent:
-                    lines["entries", name, *position[depth:]] = line
+            if position[:depth] == parent:
+                lines["entries", name, *position[depth:]] = line
     content = {
         "out": str(request.out / request.table.folder),
         "store": str(request.out / "store"),
@@ -211,10 +205,10 @@ def find_lacking(request: TableRequest, is_dry: bool = False) -> list[str]:
 
 def refuse_lacking(requests: list[TableRequest], is_dry: bool = False) -> None:
     """Refuse to start tables that lack something, and list everything that is missing."""
-    lacking: dict[str, list[str]] = {}
+    lacking = defaultdict[str, list[str]](list)
     for request in requests:
         for line in find_lacking(request, is_dry):
-            lacking.setdefault(line, []).append(request.table.name)
+            lacking[line].append(request.table.name)
     if lacking:
         lines = "; ".join(f"{line} ({', '.join(names)})" for line, names in lacking.items())
         raise UserError(f"cannot start: {lines}")
@@ -244,8 +238,7 @@ def update_lock(
 
     Returns the run of each folder, and the command that repeats all of them.
     """
-    lock, run_of = read_lock(out), find_runs(request)
-    runs: dict[str, str] = {}
+    lock, run_of, runs = read_lock(out), find_runs(request), dict[str, str]()
     for folder, run in lock.get("runs", {}).items():
         if run in request.table.entries and (out / folder).exists():
             runs[folder] = run
@@ -289,20 +282,17 @@ def _plan_claims(request: TableRequest) -> dict[str, Any]:
     for name, entry in build_file(request).content.entries.items():
         counts = entry.seeds
         seeds[name] = counts.seeds or max(counts.network_seeds or 1, counts.head_seeds or 1)
-    return {
-        "claims": _CLAIMS.dump_python(request.table.claims, mode="json", exclude_defaults=True),
-        "seeds": seeds,
-    }
+    claims = TypeAdapter(tuple[Claim, ...])
+    dumped = claims.dump_python(request.table.claims, mode="json", exclude_defaults=True)
+    return {"claims": dumped, "seeds": seeds}
 
 
 def _list_provenance(folder: AnyPath) -> list[dict[str, Any]]:
     """List the distinct provenances of the trials in a folder, with their counts."""
-    kinds: dict[str, dict[str, Any]] = {}
-    for row in read_table(folder, "trials", columns=_PROVENANCE).to_pylist():
-        provenance = {name: row.get(name) for name in _PROVENANCE}
-        if isinstance(provenance["versions"], str):
-            provenance["versions"] = json.loads(provenance["versions"])
-        key = json.dumps(provenance, sort_keys=True)
-        kind = kinds.setdefault(key, {**provenance, "trials": 0})
-        kind["trials"] += 1
-    return list(kinds.values())
+    rows = read_table(folder, "trials", columns=_PROVENANCE).to_pylist()
+    counts = Counter(tuple(map(row.get, _PROVENANCE)) for row in rows)
+    kinds = [{**dict(zip(_PROVENANCE, key, strict=True)), "trials": n} for key, n in counts.items()]
+    for kind in kinds:
+        if isinstance(kind["versions"], str):
+            kind["versions"] = json.loads(kind["versions"])
+    return kinds

@@ -27,9 +27,7 @@ class Ended:
     @property
     def stopped(self) -> str:
         """Return what a limit of time left undone, in words; "" if nothing."""
-        if self.result is None:
-            return ""
-        return self.result.stopped
+        return "" if self.result is None else self.result.stopped
 
 
 def run_entries(file: ReadFile, plans: Sequence[Plan], context: Context) -> Iterator[Ended]:

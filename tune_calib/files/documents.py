@@ -35,8 +35,7 @@ def unseal(data: bytes | str, path: object) -> dict[str, Any]:
         raise DamagedFileError(f"{path} is incomplete") from None
     if not isinstance(content, dict) or CHECKSUM not in content:
         raise UnsealedFileError(
-            f"{path} has no checksum: it was edited, or an unreleased version of tune-calib wrote "
-            "it; move it elsewhere, and run the command that wrote it again"
+            f"{path} has no checksum: move it away, and run the command that wrote it again"
         )
     if content.pop(CHECKSUM) != _checksum_of(content):
         raise DamagedFileError(f"{path} was changed after it was written: its checksum differs")
@@ -44,5 +43,4 @@ def unseal(data: bytes | str, path: object) -> dict[str, Any]:
 
 
 def _checksum_of(content: dict[str, Any]) -> str:
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
-    return hash_text(text)
+    return hash_text(json.dumps(content, sort_keys=True, separators=(",", ":")))

@@ -36,8 +36,7 @@ def unseal_table(data: bytes, path: object, way_out: str) -> pq.ParquetFile:
     end, view = start + len(_ZEROS), memoryview(data)
     if hash_bytes(view[:start], _ZEROS, view[end:]).encode() != data[start:end]:
         raise DamagedFileError(
-            f"{path} is not a complete Parquet file of tune-calib: its checksum is missing or "
-            f"differs; {way_out}"
+            f"{path} is not a complete Parquet file of tune-calib, by its checksum; {way_out}"
         )
     # For a small file, this is twice as fast as pq.read_table.
     return pq.ParquetFile(pa.BufferReader(data))

@@ -251,9 +251,7 @@ def expand_path(text: str | Path) -> Path:
     try:
         return Path(text).expanduser()
     except RuntimeError:
-        raise UserError(
-            f"{text}: this machine has no such user; a folder of that name is ./{text}"
-        ) from None
+        raise UserError(f"{text}: no such user; a folder of that name is ./{text}") from None
 
 
 def parse_path(text: str) -> AnyPath:

@@ -191,8 +191,7 @@ def _check(files: Path, folder: AnyPath) -> dict[str, Any]:
         raise DamagedFileError(f"{folder} is not a complete artifact ({error})") from None
     if recorded_name != _name_of(folder):
         raise UserError(  # not damaged: it is not removed
-            f"{folder} contains {recorded_name}, which was moved or renamed; restore its name, or "
-            "delete it"
+            f"{folder} contains {recorded_name}, which was moved or renamed; restore its name"
         )
     return manifest
 
@@ -214,10 +213,7 @@ def read_manifest(folder: AnyPath, files: Path | None = None) -> dict[str, Any]:
         raise UserError(str(error)) from None  # not damaged, so that the artifact is not removed
     version = manifest.get("version")
     if version != VERSION:  # not damaged: another tune-calib may read it
-        raise UserError(
-            f"{path} has format {version}, but this tune-calib reads format {VERSION}; use another "
-            "tune-calib or another `store`"
-        )
+        raise UserError(f"{path} has format {version}, but this tune-calib reads format {VERSION}")
     return manifest
 
 

@@ -72,19 +72,15 @@ def minimised(
 ) -> Affine:
     """Fit the affine map of inputs (N, C) float64 that minimises the mean NLL plus the penalty.
 
-    The mean is weighted if there are weights (N,). The problem is convex. The solver is Newton's
-    method for up to 500 parameters and L-BFGS for more. Parameters are scaled by the diagonal of
-    the Hessian at the start, so that one tolerance suits all problems: 1e-6 gives an NLL within
-    about 1e-12 times the number of parameters.
+    The solver is Newton's method for up to 500 parameters and L-BFGS for more. Parameters are
+    scaled by the diagonal of the Hessian at the start, so that one tolerance of the gradient suits
+    all problems: 1e-6 gives an NLL within about 1e-12 times the number of parameters. Both use
+    only torch: scipy's L-BFGS calls a BLAS that starts as many threads as the machine has cores,
+    which turned seconds into minutes on a busy machine.
 
-    Both solvers use only torch: scipy's L-BFGS calls a BLAS that starts as many threads as the
-    machine has cores, which turned seconds into minutes on a busy machine.
-
-    ``tolerance`` is the largest allowed entry of the scaled gradient. Newton's method converges
-    quadratically and always runs to the exact tolerance. With ``is_missing_kept``, classes without
-    samples keep their initial values and are left out of the softmax. Otherwise, where they are not
-    penalised, their own intercept, or a common one of all other classes, would drive their
-    probability to 0 without end.
+    With ``is_missing_kept``, classes without samples keep their initial values and are left out of
+    the softmax. Otherwise, where they are not penalised, an intercept would drive their probability
+    to 0 without end.
     """
     is_free = torch.ones_like(start.intercept, dtype=torch.bool)
     if is_missing_kept:

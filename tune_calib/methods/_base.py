@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from tune_calib.spec.methods import MethodKind
 from tune_calib.spec.slots.head import HeadSlot
 
 KEPT_SHARE = 0.05  # of the free memory of a GPU: largest draws that a method keeps there
@@ -75,6 +76,7 @@ class NetworkMethod(nn.Module):
         context: what the method may know about the run.
     """
 
+    kind: ClassVar[MethodKind] = "network"
     is_capturable: ClassVar[bool] = True
     """Whether a step can be captured; otherwise the method always runs eagerly."""
     chance: torch.Generator
@@ -215,6 +217,7 @@ class HeadMethod:
         context: what the method may know about the frozen network.
     """
 
+    kind: ClassVar[MethodKind] = "head"
     is_capturable: ClassVar[bool] = True
     """Whether a step can be captured; otherwise the method always runs eagerly."""
     parameters: dict[str, Tensor]
@@ -320,6 +323,7 @@ class PostHocMethod:
     use only torch operations, and its state must consist of tensors.
     """
 
+    kind: ClassVar[MethodKind] = "posthoc"
     is_storable: ClassVar[bool] = True
     """Whether ``state`` restores the transform; otherwise it is fitted to ``calib`` again, and
     cannot be exported."""

@@ -2,7 +2,6 @@
 
 import inspect
 import io
-import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -152,8 +151,7 @@ def from_estimator(name: str, estimator: Callable[..., Any], **record: Any) -> M
     Args:
         name: registry key.
         estimator: class of the estimator, or a function that builds one.
-        record: fields of ``MethodInfo``. Those of ``paper``, ``year`` and ``url`` that the
-            docstring of the estimator does not tell must be given.
+        record: fields of ``MethodInfo``, among them ``paper``, ``year`` and ``url``.
     """
     fields: dict[str, Any] = {}
     for parameter in inspect.signature(estimator).parameters.values():
@@ -165,23 +163,6 @@ def from_estimator(name: str, estimator: Callable[..., Any], **record: Any) -> M
         fields[parameter.name] = (kind | None if default is None else kind, default)
     params = create_model(name, __base__=EstimatorParams, **fields)
     params.estimator = staticmethod(estimator)
-    text = inspect.cleandoc(estimator.__doc__ or "")
-    defaults = {"title": estimator.__name__, "keeps_accuracy": False, **read_reference(text)}
-    return MethodInfo(
-        name=name,
-        kind="posthoc",
-        params=params,
-        implementation=type(estimator.__name__, (EstimatorTransform,), {"__module__": __name__}),
-        text=text.replace("*", r"\*"),  # it is not Markdown
-        **{**defaults, **record},
-    )
-
-
-def read_reference(text: str) -> dict[str, Any]:
-    """Return those of paper, year and URL that a docstring names."""
-    fields: dict[str, Any] = {}
-    if match := re.search(r"^References?\n-+\n(.+?),?\s+((?:19|20)\d\d)\b", text, re.M | re.S):
-        fields = {"paper": " ".join(match[1].split()), "year": int(match[2])}
-    if link := re.search(r"https?://[^\s,)]+[^\s,.)]", text):
-        fields["url"] = link[0]
-    return fields
+    text = inspect.cleandoc(estimator.__doc__ or "").replace("*", r"\*")  # it is not Markdown
+    record = {"title": estimator.__name__, "keeps_accuracy": False, "text": text} | record
+    return MethodInfo(name=name, params=params, implementation=EstimatorTransform, **record)

@@ -58,10 +58,8 @@ class Acls(NetworkMethod):
 
 METHODS.register(
     name="acls",
-    kind="network",
     title="adaptive and conditional label smoothing",
-    paper="Park et al., ICCV",
-    **cited("park2023acls"),
+    **cited("Park et al., ICCV", "park2023acls"),
     formula=r"""
         L = \frac{1}{N} \sum_i \Big[ -\log p_{i,y_i}
             + \alpha (\lambda_+ A_i + \lambda_- B_i) \Big],

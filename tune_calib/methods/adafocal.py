@@ -98,10 +98,8 @@ class AdaFocal(NetworkMethod):
 
 METHODS.register(
     name="adafocal",
-    kind="network",
     title="AdaFocal: focal loss with calibration feedback",
-    paper="Ghosh et al., NeurIPS",
-    **cited("ghosh2022adafocal"),
+    **cited("Ghosh et al., NeurIPS", "ghosh2022adafocal"),
     formula=r"""
         L = \frac{1}{N} \sum_i (1 - \operatorname{sign}(g_i) \, p_{i,y_i})^{|g_i|}
             (-\log p_{i,y_i}), \quad g_i = g_b \text{ of the bin } b \text{ of } p_{i,y_i};

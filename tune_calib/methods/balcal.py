@@ -147,7 +147,6 @@ class BalCal(NetworkMethod):
         self.register_buffer("etf", draw_etf(context.width, context.classes, seed))
 
     def adapt(self, network: Any) -> None:
-        """Build the adaptor; raise UserError if the backbone does not say where pooling begins."""
         # Called before anything is drawn, since it raises for a backbone without stages.
         network.stages()
         with torch.random.fork_rng(devices=[]):
@@ -196,10 +195,8 @@ class BalCal(NetworkMethod):
 
 METHODS.register(
     name="balcal",
-    kind="network",
     title="balanced linear and simplex ETF classifiers",
-    paper="Ni et al., CVPR",
-    **cited("ni2025balcal"),
+    **cited("Ni et al., CVPR", "ni2025balcal"),
     formula=r"""
         L = \lambda \frac{1}{N} \sum_i -\log \operatorname{softmax}(W h_i + b)_{y_i}
         + (1 - \lambda) \frac{1}{N} \sum_i

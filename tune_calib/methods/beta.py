@@ -20,7 +20,7 @@ from torch import Tensor
 from tune_calib.errors import UserError
 from tune_calib.methods._posthoc import SMALLEST, UNCONVERGED, Fit, FittedAlone
 from tune_calib.methods.temperature import is_all_right
-from tune_calib.spec.methods import METHODS, NoParams, cited
+from tune_calib.spec.methods import METHODS, cited
 
 _TOLERANCE = 1e-6  # largest entry of the projected gradient, for features of unit size
 
@@ -29,7 +29,6 @@ class BetaCalibration(FittedAlone):
     """Two weights and an intercept."""
 
     def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
-        """Fit a, b and c; raise UserError for more than two classes."""
         if logits.shape[-1] != 2:
             raise UserError(
                 f"beta calibration supports two classes only, got {logits.shape[-1]}; use "
@@ -80,14 +79,11 @@ def _best(
 
 METHODS.register(
     name="beta",
-    kind="posthoc",
     title="beta calibration for two classes",
-    paper="Kull et al., AISTATS",
-    **cited("kull2017beta"),
+    **cited("Kull et al., AISTATS", "kull2017beta"),
     formula=r"""
         q_1 = \sigma(a \log p_1 - b \log(1 - p_1) + c), \quad a, b \geq 0
     """,
-    params=NoParams,
     implementation=BetaCalibration,
     keeps_accuracy=False,
     classes=2,

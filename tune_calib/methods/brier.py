@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tune_calib.methods._base import NetworkMethod
-from tune_calib.spec.methods import METHODS, NoParams, cited
+from tune_calib.spec.methods import METHODS, cited
 
 
 class Brier(NetworkMethod):
@@ -22,14 +22,11 @@ class Brier(NetworkMethod):
 
 METHODS.register(
     name="brier",
-    kind="network",
     title="Brier score",
-    paper="Mukhoti et al., NeurIPS",
-    **cited("brier1950verification", "mukhoti2020calibrating"),
+    **cited("Mukhoti et al., NeurIPS", "brier1950verification", "mukhoti2020calibrating"),
     formula=r"""
         L = \frac{1}{N} \sum_i \sum_k (p_{i,k} - 1[k = y_i])^2
     """,
-    params=NoParams,
     implementation=Brier,
     recipe="focal",
 )

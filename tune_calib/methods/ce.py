@@ -4,7 +4,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tune_calib.methods._base import NetworkMethod
-from tune_calib.spec.methods import METHODS, NoParams, cited
+from tune_calib.spec.methods import METHODS, cited
 
 
 class CrossEntropy(NetworkMethod):
@@ -16,14 +16,11 @@ class CrossEntropy(NetworkMethod):
 
 METHODS.register(
     name="ce",
-    kind="network",
     title="cross entropy (vanilla)",
-    paper="Guo et al., ICML",
-    **cited("guo2017calibration"),
+    **cited("Guo et al., ICML", "guo2017calibration"),
     formula=r"""
         L = \frac{1}{N} \sum_i -\log p_{i,y_i}
     """,
-    params=NoParams,
     implementation=CrossEntropy,
     recipe="focal",
 )

@@ -53,10 +53,9 @@ class PairwiseConstraints(NetworkMethod):
 
 METHODS.register(
     name="cpc",
-    kind="network",
     title="calibration by pairwise constraints",
-    paper="Cheng and Vasconcelos, CVPR",
     **cited(
+        "Cheng and Vasconcelos, CVPR",
         "cheng2022pairwise",
         url="https://openaccess.thecvf.com/content/CVPR2022/html/Cheng_Calibrating_Deep_"
         "Neural_Networks_by_Pairwise_Constraints_CVPR_2022_paper.html",

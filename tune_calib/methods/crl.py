@@ -85,10 +85,8 @@ class CorrectnessRanking(NetworkMethod):
 
 METHODS.register(
     name="crl",
-    kind="network",
     title="correctness ranking loss",
-    paper="Moon et al., ICML",
-    **cited("moon2020confidence"),
+    **cited("Moon et al., ICML", "moon2020confidence"),
     formula=r"""
         L = \frac{1}{N} \sum_i \Big[ -\log p_{i,y_i} + w \, r_i \Big],
         \quad r_i = \big[ |c_i - c_{i+1}| - \operatorname{sign}(c_i - c_{i+1})

@@ -47,10 +47,8 @@ class DualFocal(NetworkMethod):
 
 METHODS.register(
     name="dfl",
-    kind="network",
     title="dual focal loss",
-    paper="Tao et al., ICML",
-    **cited("tao2023dual"),
+    **cited("Tao et al., ICML", "tao2023dual"),
     formula=r"""
         L = \frac{1}{N} \sum_i (1 - p_{i,y_i} + q_i)^\gamma (-\log p_{i,y_i}),
         \quad q_i = \max \{ p_{i,k} : p_{i,k} < p_{i,y_i} \} \text{ or } 0

@@ -152,11 +152,9 @@ def _full(
 
 METHODS.register(
     name="dirichlet",
-    kind="posthoc",
     is_quadratic=True,
     title="Dirichlet calibration with ODIR",
-    paper="Kull et al., NeurIPS",
-    **cited("kull2019beyond"),
+    **cited("Kull et al., NeurIPS", "kull2019beyond"),
     formula=r"""
         q = \operatorname{softmax}(W \log p + b),
         \quad W, b = \operatorname{argmin}_{W, b} \frac{1}{N} \sum_{i \in \mathrm{calib}}

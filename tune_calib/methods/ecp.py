@@ -44,10 +44,8 @@ class EntropyPenalty(NetworkMethod):
 
 METHODS.register(
     name="ecp",
-    kind="network",
     title="entropy penalty",
-    paper="Pereyra et al., ICLR workshop",
-    **cited("pereyra2017regularizing"),
+    **cited("Pereyra et al., ICLR workshop", "pereyra2017regularizing"),
     formula=r"""
         L = \frac{1}{N} \sum_i \Big[ -\log p_{i,y_i}
             - \alpha \frac{1}{C} \sum_k -p_{i,k} \log p_{i,k} \Big]

@@ -91,7 +91,6 @@ def _mixed_parts(logits: Tensor, temperature: float) -> Tensor:
 
 
 def _by_brier(logits: Tensor, labels: Tensor, scores: Sequence[Tensor], tolerance: float) -> float:
-
     def score(log_temperature: float) -> float:
         return float(_scores(log_temperature, logits, labels).mean())
 
@@ -148,10 +147,9 @@ def _of_brier(
 def _of_nll(
     logits: Tensor, labels: Tensor, temperature: float
 ) -> tuple[NDArray[np.float64], float]:
-    parts = [
-        at_labels(_mixed_parts(logits[rows], temperature), labels[rows])
-        for rows in parts_of(logits)
-    ]
+    parts = []
+    for rows in parts_of(logits):
+        parts.append(at_labels(_mixed_parts(logits[rows], temperature), labels[rows]))
     target_probs: NDArray[np.float64] = torch.cat(parts, -1).clamp_min(SMALLEST).cpu().numpy()
 
     def objective(weights: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
@@ -174,10 +172,8 @@ def _of_nll(
 
 METHODS.register(
     name="ets",
-    kind="posthoc",
     title="ensemble temperature scaling",
-    paper="Zhang et al., ICML",
-    **cited("zhang2020mix"),
+    **cited("Zhang et al., ICML", "zhang2020mix"),
     formula=r"""
         q = w_1 \operatorname{softmax}(z / T) + w_2 \operatorname{softmax}(z)
             + w_3 \tfrac{1}{C},

@@ -198,14 +198,6 @@ class FedlasLabelSmoothing(NetworkMethod):
 
     @torch.no_grad()
     def sample_record(self, logits: Tensor, labels: Tensor, features: Tensor) -> dict[str, Tensor]:
-        """Return per-sample values without changing the state or the epoch's random numbers.
-
-        Random values are drawn again, identically in every call of an epoch.
-
-        Returns:
-            Each (N,): ``gate``, ``indicator`` (as used in the loss), ``amount`` of smoothing,
-            ``confidence`` (largest probability) and ``correct``, bool.
-        """
         # Random values are drawn again, identically in every call of an epoch.
         seed = child_seed(self.context.seed, "record", self.epoch)
         draws = self._draw(len(logits), torch.Generator().manual_seed(seed))
@@ -224,15 +216,12 @@ class FedlasMargin(FedlasLabelSmoothing):
     """Mean of ``(1 - a_i) * -log p[y] + a_i * mean_k relu(max z - z[k] - margin)``."""
 
     def regulariser(self, logits: Tensor) -> Tensor:
-        """Return the margin penalty of each sample, (N,)."""
         return margin_excess(logits, self.params.margin)
 
 
 _register = partial(
     METHODS.register,
-    kind="network",
-    paper="FeDLaS, ECCV",
-    **cited("bahavan2026fedlas", url="https://github.com/nadarasarbahavan/FEDLAS"),
+    **cited("FeDLaS, ECCV", "bahavan2026fedlas", url="https://github.com/nadarasarbahavan/FEDLAS"),
     recipe="fedlas",
 )
 _FORMULA = r"""

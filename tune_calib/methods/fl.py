@@ -26,10 +26,8 @@ class Focal(NetworkMethod):
 
 METHODS.register(
     name="fl",
-    kind="network",
     title="focal loss",
-    paper="Mukhoti et al., NeurIPS",
-    **cited("lin2017focal", "mukhoti2020calibrating"),
+    **cited("Mukhoti et al., NeurIPS", "lin2017focal", "mukhoti2020calibrating"),
     formula=r"""
         L = \frac{1}{N} \sum_i (1 - p_{i,y_i})^\gamma (-\log p_{i,y_i})
     """,

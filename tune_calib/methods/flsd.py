@@ -35,10 +35,8 @@ class SampleDependentFocal(NetworkMethod):
 
 METHODS.register(
     name="flsd",
-    kind="network",
     title="sample-dependent focal loss (FLSD-53)",
-    paper="Mukhoti et al., NeurIPS",
-    **cited("mukhoti2020calibrating"),
+    **cited("Mukhoti et al., NeurIPS", "mukhoti2020calibrating"),
     formula=r"""
         L = \frac{1}{N} \sum_i (1 - p_{i,y_i})^{\gamma_i} (-\log p_{i,y_i}),
         \quad \gamma_i = \begin{cases} 5 & p_{i,y_i} < 0.2 \\

@@ -56,10 +56,12 @@ class HistogramBinning(FittedAlone):
 
 METHODS.register(
     name="histogram",
-    kind="posthoc",
     title="histogram binning, one versus rest",
-    paper="Zadrozny and Elkan, ICML",
-    **cited("zadrozny2001obtaining", url="https://cseweb.ucsd.edu/~elkan/calibrated.pdf"),
+    **cited(
+        "Zadrozny and Elkan, ICML",
+        "zadrozny2001obtaining",
+        url="https://cseweb.ucsd.edu/~elkan/calibrated.pdf",
+    ),
     formula=r"""
         q_k = \frac{h_k(p_k)}{\sum_j h_j(p_j)},
         \quad h_k(p) = \frac{\sum_{i \in B_k(p)} [y_i = k]}{|B_k(p)|},

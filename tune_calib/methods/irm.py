@@ -21,7 +21,7 @@ from tune_calib.methods._posthoc import (
     logarithm,
 )
 from tune_calib.metrics.binning import at_labels
-from tune_calib.spec.methods import METHODS, NoParams, cited
+from tune_calib.spec.methods import METHODS, cited
 
 _SLOPE = 1e-9
 
@@ -46,16 +46,13 @@ class MulticlassIsotonicCalibration(FittedAlone):
 
 METHODS.register(
     name="irm",
-    kind="posthoc",
     title="order-preserving isotonic regression over all classes",
-    paper="Zhang et al., ICML",
-    **cited("zhang2020mix"),
+    **cited("Zhang et al., ICML", "zhang2020mix"),
     formula=r"""
         q_k = \frac{f(p_k) + \epsilon p_k}{\sum_j f(p_j) + \epsilon p_j},
         \quad f = \operatorname{argmin}_{f \text{ rising}} \sum_{i \in \mathrm{calib}}
             \sum_k \left(f(p_{ik}) - [y_i = k]\right)^2, \quad \epsilon = 10^{-9}
     """,
-    params=NoParams,
     implementation=MulticlassIsotonicCalibration,
     keeps_accuracy=True,
 )

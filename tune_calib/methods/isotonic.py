@@ -12,7 +12,7 @@ import numpy as np
 from torch import Tensor
 
 from tune_calib.methods._posthoc import Fit, FittedAlone, interpolate, isotonic, logarithm, stacked
-from tune_calib.spec.methods import METHODS, NoParams, cited
+from tune_calib.spec.methods import METHODS, cited
 
 
 class IsotonicCalibration(FittedAlone):
@@ -33,16 +33,13 @@ class IsotonicCalibration(FittedAlone):
 
 METHODS.register(
     name="isotonic",
-    kind="posthoc",
     title="isotonic regression, one versus rest",
-    paper="Zadrozny and Elkan, KDD",
-    **cited("zadrozny2002transforming"),
+    **cited("Zadrozny and Elkan, KDD", "zadrozny2002transforming"),
     formula=r"""
         q_k = \frac{f_k(p_k)}{\sum_j f_j(p_j)},
         \quad f_k = \operatorname{argmin}_{f \text{ rising}} \sum_{i \in \mathrm{calib}}
             \left(f(p_{ik}) - [y_i = k]\right)^2
     """,
-    params=NoParams,
     implementation=IsotonicCalibration,
     keeps_accuracy=False,
 )

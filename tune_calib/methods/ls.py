@@ -27,10 +27,8 @@ class LabelSmoothing(NetworkMethod):
 
 METHODS.register(
     name="ls",
-    kind="network",
     title="label smoothing",
-    paper="Müller et al., NeurIPS",
-    **cited("szegedy2016rethinking", "mueller2019when"),
+    **cited("Müller et al., NeurIPS", "szegedy2016rethinking", "mueller2019when"),
     formula=r"""
         L = \frac{1}{N} \sum_i \Big[ (1 - \alpha) (-\log p_{i,y_i})
             + \alpha \frac{1}{C} \sum_k -\log p_{i,k} \Big]

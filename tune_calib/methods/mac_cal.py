@@ -359,10 +359,8 @@ class MacCal(Retrain):
 
 METHODS.register(
     name="mac_cal",
-    kind="head",
     title="masked classifier retraining with adaptive sparsity",
-    paper="MaC-Cal, arXiv",
-    **cited("ni2025maccal"),
+    **cited("MaC-Cal, arXiv", "ni2025maccal"),
     formula=r"""
         z = (M_2 \odot V) \, a((M_1 \odot U) h + b_1) + b_2,
         \quad M \sim \mathrm{Bernoulli}(q_t),

@@ -17,18 +17,19 @@ class MatrixScaling(DirichletCalibration):
     """An affine map of the logits, not of the log-probabilities."""
 
     def inputs(self, logits: Tensor) -> Tensor:
-        """Return the logits unchanged."""
         return logits
 
 
 METHODS.register(
     name="matrix",
-    kind="posthoc",
     is_quadratic=True,
     title="matrix scaling with ODIR",
-    paper="Guo et al., ICML",
     **cited(
-        "guo2017calibration", "kull2019beyond", year=2017, url="https://arxiv.org/abs/1706.04599"
+        "Guo et al., ICML",
+        "guo2017calibration",
+        "kull2019beyond",
+        year=2017,
+        url="https://arxiv.org/abs/1706.04599",
     ),
     formula=r"""
         p = \operatorname{softmax}(W z + b),

@@ -33,10 +33,8 @@ class MarginLabelSmoothing(NetworkMethod):
 
 METHODS.register(
     name="mbls",
-    kind="network",
     title="margin-based label smoothing",
-    paper="Liu et al., CVPR",
-    **cited("liu2022devil"),
+    **cited("Liu et al., CVPR", "liu2022devil"),
     formula=r"""
         L = \frac{1}{N} \sum_i \Big[ -\log p_{i,y_i}
             + \alpha \frac{1}{C} \sum_k [\max_l z_{i,l} - z_{i,k} - m]_+ \Big]

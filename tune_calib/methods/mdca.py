@@ -65,10 +65,8 @@ class Mdca(NetworkMethod):
 
 METHODS.register(
     name="mdca",
-    kind="network",
     title="multi-class difference of confidence and accuracy",
-    paper="Hebbalaguppe et al., CVPR",
-    **cited("hebbalaguppe2022stitch"),
+    **cited("Hebbalaguppe et al., CVPR", "hebbalaguppe2022stitch"),
     formula=r"""
         L = L_{\mathrm{class}} + \beta \frac{1}{C} \sum_k \left|
             \frac{1}{N} \sum_i p_{i,k} - \frac{1}{N} \sum_i 1[y_i = k] \right|

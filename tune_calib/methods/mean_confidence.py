@@ -17,7 +17,7 @@ from torch import Tensor
 
 from tune_calib.methods._functional import weighted_mean
 from tune_calib.methods._posthoc import Fit, FittedAlone, exact, keep_top, logarithm
-from tune_calib.spec.methods import METHODS, NoParams, cited
+from tune_calib.spec.methods import METHODS, cited
 
 _TINY = torch.finfo(torch.float64).tiny
 
@@ -51,10 +51,8 @@ class MeanConfidence(FittedAlone):
 
 METHODS.register(
     name="mean_confidence",
-    kind="posthoc",
     title="mean confidence (trivial control)",
-    paper="Chidambaram and Ge, ICLR",
-    **cited("chidambaram2025reassessing"),
+    **cited("Chidambaram and Ge, ICLR", "chidambaram2025reassessing"),
     formula=r"""
         q_{\hat y} = a, \quad q_k = (1 - a) \left((1 - w) \frac{p_k}{1 - p_{\hat y}}
             + \frac{w}{C - 1}\right) \text{ for } k \neq \hat y = \operatorname{argmax}_k p_k,
@@ -62,7 +60,6 @@ METHODS.register(
             \tfrac{1}{n} \sum_{i \in \mathrm{calib}} [\hat y_i = y_i]\right),
         \quad w = \min \{w \in [0, 1] : \max_{k \neq \hat y} q_k \leq a\}
     """,
-    params=NoParams,
     implementation=MeanConfidence,
     keeps_accuracy=True,
     is_control=True,

@@ -93,11 +93,9 @@ class MitAll(MitLogits):
     """MIT-A: the mixtures are solved after every stage; pooling and head are the last section."""
 
     def adapt(self, network: Any) -> None:
-        """Count the stages; raise UserError if the backbone cannot be split into them."""
         self.count = len(network.stages())
 
     def sections(self, network: Any) -> list[Any]:
-        """Return the stages, with the head after the last of them."""
         # Built for each step: as an attribute, these wrappers would put the network's weights into
         # the checkpoint and the optimiser a second time.
         *stages, last = network.stages()
@@ -126,10 +124,8 @@ for _name, _title, _formula, _class, _needs in (
 ):
     METHODS.register(
         name=_name,
-        kind="network",
         title=_title,
-        paper="Wang et al., CVPR",
-        **cited("wang2023pitfall"),
+        **cited("Wang et al., CVPR", "wang2023pitfall"),
         formula=_formula,
         params=MitParams,
         implementation=_class,

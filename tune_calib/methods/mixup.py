@@ -63,10 +63,8 @@ class Mixup(NetworkMethod):
 
 METHODS.register(
     name="mixup",
-    kind="network",
     title="mixup",
-    paper="Zhang et al., ICLR",
-    **cited("zhang2018mixup"),
+    **cited("Zhang et al., ICLR", "zhang2018mixup"),
     formula=r"""
         L = \lambda L_{\mathrm{CE}}(f(\tilde x), y) + (1 - \lambda) L_{\mathrm{CE}}(f(\tilde x),
             y_\pi), \quad \tilde x = \lambda x + (1 - \lambda) x_\pi,

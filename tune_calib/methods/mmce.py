@@ -85,9 +85,7 @@ class WeightedMmce(Mmce):
         return mean / (pairs + 1e-5) if self.params.normalisation == "code" else mean
 
 
-_register = partial(
-    METHODS.register, kind="network", paper="Kumar et al., ICML", **cited("kumar2018trainable")
-)
+_register = partial(METHODS.register, **cited("Kumar et al., ICML", "kumar2018trainable"))
 _register(
     name="mmce",
     title="maximum mean calibration error",

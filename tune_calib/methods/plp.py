@@ -113,10 +113,8 @@ class Plp(CrossEntropy):
 
 METHODS.register(
     name="plp",
-    kind="network",
     title="progressively layer-peeled training",
-    paper="Wang and Zhang, ICML",
-    **cited("wang2024calibration"),
+    **cited("Wang and Zhang, ICML", "wang2024calibration"),
     formula=r"""
         L = \frac{1}{N} \sum_i -\log p_{i,y_i},
         \quad \text{epoch } t \text{ trains the first } n_{j(t)} \text{ parameter tensors},

@@ -6,7 +6,6 @@ against the rest, and the rows of their results are normalised.
 """
 
 import importlib
-import inspect
 import logging
 import warnings
 from collections.abc import Callable
@@ -15,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from tune_calib.errors import UserError
-from tune_calib.methods._estimator import from_estimator, read_reference
+from tune_calib.methods._estimator import from_estimator
 from tune_calib.spec.methods import METHODS, MethodInfo
 
 _PREFIX, _SUFFIX = "probmetrics:", "Calibrator"
@@ -57,15 +56,14 @@ def find_calibrator(name: str) -> MethodInfo | None:
             f"{name} needs another library: pip install 'tune-calib[probmetrics]'"
         ) from None
     short_name = name.removeprefix(_PREFIX)
-    estimator = find_class(short_name)
-    record = {
-        "title": f"{short_name} of probmetrics",
-        "paper": "probmetrics",
-        "year": 2026,
-        "url": "https://github.com/dholzmueller/probmetrics",
-    }
-    reference = read_reference(inspect.cleandoc(estimator.__doc__ or ""))
-    return from_estimator(name, estimator, **record | reference)
+    return from_estimator(
+        name,
+        find_class(short_name),
+        title=f"{short_name} of probmetrics",
+        paper="probmetrics",
+        year=2026,
+        url="https://github.com/dholzmueller/probmetrics",
+    )
 
 
 def find_class(name: str) -> Callable[..., Any]:

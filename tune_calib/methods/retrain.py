@@ -66,10 +66,8 @@ class Retrain(HeadMethod):
 
 METHODS.register(
     name="retrain",
-    kind="head",
     title="fresh or continued head, no mask (control)",
-    paper="Kang et al., ICLR",
-    **cited("kang2020decoupling"),
+    **cited("Kang et al., ICLR", "kang2020decoupling"),
     formula=r"""
         L = \frac{1}{N} \sum_i -\log \operatorname{softmax}(g(h_i))_{y_i},
         \quad h_i \text{ frozen}

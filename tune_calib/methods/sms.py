@@ -25,7 +25,6 @@ class StructuredMatrixScaling(StructuredVectorScaling):
     """An affine map that is regularised towards a temperature."""
 
     def begin(self, inputs: Tensor, samples: float) -> tuple[Ridge, Affine]:
-        """Return the penalties of all entries and the intercept, and the identity matrix."""
         classes = inputs.shape[-1]
         ridge, start = super().begin(inputs, samples)
         off = self.params.lambda_off_diagonal * classes * (classes - 1) / samples
@@ -37,11 +36,9 @@ class StructuredMatrixScaling(StructuredVectorScaling):
 
 METHODS.register(
     name="sms",
-    kind="posthoc",
     is_quadratic=True,
     title="structured matrix scaling",
-    paper="Berta et al., AISTATS",
-    **cited("berta2026structured"),
+    **cited("Berta et al., AISTATS", "berta2026structured"),
     formula=r"""
         q = \operatorname{softmax}(W x + b),
         \quad x = \log\left(\tfrac{n}{n + 1} \operatorname{softmax}(z / T)

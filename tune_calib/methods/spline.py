@@ -68,10 +68,8 @@ class SplineCalibration(FittedAlone):
 
 METHODS.register(
     name="spline",
-    kind="posthoc",
     title="spline calibration of the top label",
-    paper="Gupta et al., ICLR",
-    **cited("gupta2021calibration"),
+    **cited("Gupta et al., ICLR", "gupta2021calibration"),
     formula=r"""
         q_{\hat y} = s + g'(t(s)), \quad s = p_{\hat y} = \max_k p_k,
         \quad q_k = \frac{1 - q_{\hat y}}{1 - s} p_k \text{ for } k \neq \hat y,

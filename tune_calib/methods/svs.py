@@ -75,10 +75,8 @@ def _mixed(logits: Tensor, samples: Tensor) -> Tensor:
 
 METHODS.register(
     name="svs",
-    kind="posthoc",
     title="structured vector scaling",
-    paper="Berta et al., AISTATS",
-    **cited("berta2026structured"),
+    **cited("Berta et al., AISTATS", "berta2026structured"),
     formula=r"""
         q = \operatorname{softmax}(v \odot x + b),
         \quad x = \log\left(\tfrac{n}{n + 1} \operatorname{softmax}(z / T)

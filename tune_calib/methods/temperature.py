@@ -167,10 +167,8 @@ def _nll(logits: Tensor, labels: Tensor, weights: Tensor | None, temperature: fl
 
 METHODS.register(
     name="temperature",
-    kind="posthoc",
     title="temperature scaling",
-    paper="Guo et al., ICML",
-    **cited("guo2017calibration"),
+    **cited("Guo et al., ICML", "guo2017calibration"),
     formula=r"""
         p = \operatorname{softmax}(z / T),
         \quad T = \operatorname{argmin}_T \sum_{i \in \mathrm{calib}}

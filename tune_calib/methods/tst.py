@@ -36,10 +36,8 @@ class TwoStageTraining(HeadMethod):
 
 METHODS.register(
     name="tst",
-    kind="head",
     title="two-stage training",
-    paper="Jordahn and Olmos, ICML",
-    **cited("jordahn2024decoupling"),
+    **cited("Jordahn and Olmos, ICML", "jordahn2024decoupling"),
     formula=r"""
         L = \frac{1}{N} \sum_i -\log \operatorname{softmax}(W_3 (W_2 [W_1 h_i + b_1]_+ + b_2)
             + b_3)_{y_i}, \quad h_i \text{ frozen}

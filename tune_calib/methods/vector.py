@@ -14,7 +14,7 @@ from torch import Tensor
 from tune_calib.methods._affine import EXACT, ROUGH, Affine, diagonal, scaled
 from tune_calib.methods._posthoc import UNCONVERGED, Fit, FittedAlone
 from tune_calib.methods.temperature import has_optimum, is_all_right
-from tune_calib.spec.methods import METHODS, NoParams, cited
+from tune_calib.spec.methods import METHODS, cited
 
 
 class VectorScaling(FittedAlone):
@@ -43,16 +43,13 @@ class VectorScaling(FittedAlone):
 
 METHODS.register(
     name="vector",
-    kind="posthoc",
     title="vector scaling",
-    paper="Guo et al., ICML",
-    **cited("guo2017calibration"),
+    **cited("Guo et al., ICML", "guo2017calibration"),
     formula=r"""
         p = \operatorname{softmax}(w \odot z + b),
         \quad w, b = \operatorname{argmin}_{w, b} \sum_{i \in \mathrm{calib}}
             -\log \operatorname{softmax}(w \odot z_i + b)_{y_i}
     """,
-    params=NoParams,
     implementation=VectorScaling,
     keeps_accuracy=False,
 )

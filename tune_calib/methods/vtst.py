@@ -138,10 +138,8 @@ class VariationalTwoStage(HeadMethod):
 
 METHODS.register(
     name="vtst",
-    kind="head",
     title="variational two-stage training",
-    paper="Jordahn and Olmos, ICML",
-    **cited("jordahn2024decoupling"),
+    **cited("Jordahn and Olmos, ICML", "jordahn2024decoupling"),
     formula=r"""
         L = \frac{1}{N} \sum_i \Big[ -\log \operatorname{softmax}(W u_i + b)_{y_i}
             - \frac{w}{2 Z} \sum_j (1 + \log v_{i,j} - \mu_{i,j}^2 - v_{i,j}) \Big],

@@ -71,10 +71,8 @@ class JointVariational(NetworkMethod):
 
 METHODS.register(
     name="vtst_joint",
-    kind="network",
     title="V-TST's head trained end to end (control)",
-    paper="Jordahn and Olmos, ICML",
-    **cited("jordahn2024decoupling"),
+    **cited("Jordahn and Olmos, ICML", "jordahn2024decoupling"),
     formula=METHODS["vtst"].formula.rstrip() + ",\n" + r"\quad h_i \text{ trained too}",
     params=VariationalTwoStageParams,
     implementation=JointVariational,

@@ -38,8 +38,7 @@ def read_run_manifest(out: AnyPath) -> RunManifest:
     manifest = find_run_manifest(out)
     if manifest is None:
         raise DamagedFileError(
-            f"{out / RUN_MANIFEST} is lost or damaged; run the command of the run again, which "
-            "restores it and skips finished trials"
+            f"{out / RUN_MANIFEST} is lost or damaged; run the command of the run again"
         )
     return manifest
 
@@ -67,8 +66,7 @@ def read_search_manifest(out: AnyPath) -> SearchManifest:
         return SearchManifest.read(out)
     except (DamagedFileError, FileNotFoundError):
         raise DamagedFileError(
-            f"{out / SEARCH_MANIFEST} is lost or damaged; run the command of the search again, "
-            "which restores it and skips finished trials"
+            f"{out / SEARCH_MANIFEST} is lost or damaged; run the command of the search again"
         ) from None
 
 
@@ -130,9 +128,8 @@ def describe_unloaded(out: AnyPath, is_run: bool = False) -> str:
     for record in missing:
         if record.name in contents:
             raise UserError(
-                f"{out} contains results of plug-in {record.name} from before a change "
-                f"({record.content}; now it is {contents[record.name]}): run the new one in "
-                "another `out`, or give its old text as `plugin`"
+                f"{out} contains results of plug-in {record.name} from before a change: run the "
+                "new one in another `out`, or give its old text as `plugin`"
             )
     if not missing:
         return ""
@@ -143,6 +140,6 @@ def describe_unloaded(out: AnyPath, is_run: bool = False) -> str:
             f"{out} needs {names}, and only code that you name is run: read it, then add {options}"
         )
     return (
-        f"{out} is read without {names}: metrics, figures and so on registered there are left out; "
-        f"to run the code, add {options}"
+        f"{out} is read without {names} and what is registered there; to run the code, add "
+        f"{options}"
     )

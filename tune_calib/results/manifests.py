@@ -64,9 +64,7 @@ class _Manifest(_Record):
 def _parse(kind: type[_Manifest], path: AnyPath, data: bytes) -> _Manifest:
     version = unseal(data, path).get("version")
     if isinstance(version, int) and version > VERSION:
-        raise UserError(
-            f"{path} has format {version} of a later tune-calib: update tune-calib to read it"
-        )
+        raise UserError(f"{path} has format {version} of a later tune-calib: update yours")
     try:
         return kind.model_validate_json(data)
     except ValidationError:
@@ -85,6 +83,10 @@ class RungRecord(_Record):
     )
 
 
+def _omitted(description: str) -> Any:
+    return Field(None, exclude_if=lambda value: value is None, description=description)
+
+
 # A dataclass needs a fifth of the memory of a model, and a run may have 200,000 of them.
 @dataclass(frozen=True, slots=True, config=ConfigDict(strict=True))
 class PlannedRecord:
@@ -94,21 +96,9 @@ class PlannedRecord:
     rung: int = Field(description="index of its rung")
     network_seed: int = Field(description="seed of its network")
     head_seed: int | None = Field(description="seed of its head; null if it trains none")
-    split_seed: int | None = Field(
-        None,
-        exclude_if=lambda seed: seed is None,
-        description="seed of the draw of its splits; omitted for the published draw",
-    )
-    calib_size: int | None = Field(
-        None,
-        exclude_if=lambda size: size is None,
-        description="samples of calib in a learning curve; omitted for all of them",
-    )
-    imported: str | None = Field(
-        None,
-        exclude_if=lambda digest: digest is None,
-        description="digest of its import; omitted unless the run has several",
-    )
+    split_seed: int | None = _omitted("seed of its draw of splits; omitted for the published draw")
+    calib_size: int | None = _omitted("samples of calib in a learning curve; omitted for all")
+    imported: str | None = _omitted("digest of its import; omitted unless the run has several")
 
 
 class PluginRecord(_Record):

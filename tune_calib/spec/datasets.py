@@ -147,8 +147,7 @@ class DatasetInfo:
         remaining = [label for label in range(classes) if label not in held_out]
         if not set(held_out) <= set(range(classes)) or len(remaining) < 2:
             raise UserError(
-                f"data.held_out_classes: {self.name} has classes 0 to {classes - 1}, and at "
-                f"least two must remain; got {', '.join(map(str, held_out))}"
+                f"data.held_out_classes: at least two of the classes 0 to {classes - 1} must remain"
             )
         numbers = dict(zip(remaining, range(len(remaining)), strict=True))
         relabel = tuple(numbers.get(label, HELD_OUT) for label in stored)
@@ -164,9 +163,7 @@ class DatasetInfo:
             return {}
         if self.load_at is None:
             key = "resize" if slot.resize else "crop"
-            raise UserError(
-                f"data.{key}: the images of {self.name} have a fixed size; leave it out"
-            )
+            raise UserError(f"data.{key}: images of {self.name} have a fixed size; leave it out")
         stored, size = slot.resize or self.stored or self.size, slot.crop or self.size
         refuse_crop(stored, size)
         load_at = self.load_at
@@ -198,8 +195,7 @@ class DatasetInfo:
 def refuse_crop(stored: int, size: int) -> None:
     if size > stored:
         raise UserError(
-            f"data.crop: a crop of {size} pixels is larger than the images, which are resized to "
-            f"{stored}; set data.resize too"
+            f"data.crop: a crop of {size} pixels is larger than images of {stored}; set data.resize"
         )
 
 

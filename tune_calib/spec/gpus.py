@@ -64,8 +64,7 @@ class Gpu:
         """Return the seconds of training an image, in proportion to the peak rates of the GPUs."""
         if precision not in self.teraflops:
             raise UserError(
-                f"network.precision={precision} needs another `gpu_model` than {self.name}, which "
-                f"only has {' or '.join(self.teraflops)}"
+                f"network.precision={precision} needs another `gpu_model` than {self.name}"
             )
         rates = read_rates()
         measured_gpu = GPUS[rates["gpu_model"]]

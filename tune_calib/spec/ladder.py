@@ -212,9 +212,7 @@ def _collision(first: Rung, second: Rung, overrides: Settings) -> UserError:
     if not causes:
         return UserError(f"{mistake}; leave one of them out")
     words = " ".join(causes.values())
-    return UserError(
-        f"{mistake} with {words}; use another value or leave it out", next(iter(causes))
-    )
+    return UserError(f"{mistake} with {words}; use another or leave it out", next(iter(causes)))
 
 
 def build_spec(

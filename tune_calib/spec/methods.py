@@ -34,7 +34,6 @@ class MethodInfo:
 
     Attributes:
         name: registry key.
-        kind: the slot of a trial spec that it fills.
         title: one-line description.
         paper: authors and venue.
         year: year of publication.
@@ -44,6 +43,7 @@ class MethodInfo:
         bibtex: entries to cite, one after the other.
         params: model of the hyper-parameters, with the defaults of the paper.
         implementation: the class that implements the method.
+        kind: the slot of a trial spec that it fills; by default that of the implementation.
         needs: keys of ``NEEDS``: what it needs from the engine beyond logits and labels.
         per_head: hyper-parameters that may differ between the heads of one batch.
         recipe: name of its authors' recipe, whose optimiser ``own_recipes`` uses. None: as for all
@@ -64,13 +64,13 @@ class MethodInfo:
     """
 
     name: str
-    kind: MethodKind
     title: str
     paper: str
     year: int
     url: str
-    params: type[Params]
     implementation: type[Any]
+    params: type[Params] = NoParams
+    kind: MethodKind = None  # type: ignore[assignment]  # set below
     formula: str = ""
     text: str = ""
     bibtex: str = ""
@@ -86,6 +86,10 @@ class MethodInfo:
     classes: int | None = None
     is_quadratic: bool = False
 
+    def __post_init__(self) -> None:
+        """Take the kind of the implementation if none is given."""
+        object.__setattr__(self, "kind", self.kind or self.implementation.kind)
+
 
 MOST_QUADRATIC = 100
 """Largest number of classes for which all methods include those with a matrix of parameters."""
@@ -94,17 +98,18 @@ METHODS: Registry[MethodInfo] = Registry("method", "tune_calib.methods", MethodI
 METHODS.aliases["vanilla"] = "ce"  # tables and papers call plain cross entropy vanilla
 
 
-def cited(*keys: str, **corrections: Any) -> dict[str, Any]:
-    """Return BibTeX, year and URL for the record of a method.
+def cited(paper: str, *keys: str, **corrections: Any) -> dict[str, Any]:
+    """Return paper, BibTeX, year and URL for the record of a method.
 
     Args:
+        paper: authors and venue.
         keys: keys of entries in ``references.bib``. Year and URL are those of the last.
         corrections: a year or a URL that differs from the entry's.
     """
     entries = _references()
     last = dict(re.findall(r"^  (year|url) = {(.*)},$", entries[keys[-1]], flags=re.M))
     bibtex = "".join(f"\n{entries[key]}\n" for key in keys)
-    return {"bibtex": bibtex, **last, "year": int(last["year"]), **corrections}
+    return {"paper": paper, "bibtex": bibtex, **last, "year": int(last["year"]), **corrections}
 
 
 @cache

@@ -202,7 +202,7 @@ def use(plugins: Iterable[Plugin]) -> None:
             if parts.setdefault(name, digest) != digest:
                 raise UserError(
                     f"plug-in {plugin.name} and another one import different modules with the name "
-                    f"{name}; rename one of them"
+                    f"{name}; rename one"
                 )
     for content in _loaded.in_use.keys() - wanted.keys():
         _remove(content)
@@ -259,8 +259,7 @@ def _run(plugin: Plugin, files: set[str]) -> None:
     here = _digest(plugin)
     if (here.content, here.parts) != (plugin.content, dict(plugin.parts)):
         raise RefusedError(
-            "it, or a module that it uses, differs from the version with which the run began; give "
-            "every node the same files and repeat the run"
+            "it, or a module that it uses, differs from the version with which the run began"
         )
     # Loaded modules of these names or files may be those of another plug-in, or from before a
     # change; and a module that was imported before would not register again.

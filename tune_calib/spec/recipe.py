@@ -22,14 +22,10 @@ def by_slot(settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     for name, value in settings.items():
         slot, dot, key = name.partition(".")
         if not dot or slot not in SLOT_TYPES:
-            slot_names = ", ".join(SLOT_TYPES)
-            raise UserError(
-                f"{name}: write slot.key, where slot is one of {slot_names}", setting="set"
-            )
+            names = ", ".join(SLOT_TYPES)
+            raise UserError(f"{name}: write slot.key, where slot is one of {names}", setting="set")
         if key in NOT_SETTINGS:
-            raise UserError(
-                f"{name}: the {key} is not a setting; the ladder or `seeds` sets it", setting="set"
-            )
+            raise UserError(f"{name} is not a setting; the ladder or `seeds` sets it", "set")
         slots.setdefault(slot, {})[key] = value
     return slots
 
@@ -143,12 +139,11 @@ def refuse_misfit(
     if recipe.pretrained and network.get("weights") is None:
         raise UserError(
             f"recipe {recipe.name!r} starts from pretrained weights: set `network.weights` to the "
-            f"safetensors file of a {network.get('backbone')} (docs/pages/data.md#weights)"
+            "safetensors file of its backbone"
         )
     if recipe.pretrained and own_recipes:
         raise UserError(
-            f"recipe {recipe.name!r} fine-tunes pretrained networks, and the authors' recipes of "
-            "`own_recipes` train networks from scratch; leave it out"
+            f"recipe {recipe.name!r} fine-tunes, and `own_recipes` train networks from scratch"
         )
 
 
@@ -171,7 +166,4 @@ def _way_out(dataset: str, backbone: str | None = None) -> str:
         return f"choose a `recipe` that fits: {', '.join(names)}"
     if backbone is not None:
         return f"no other recipe fits; `recipe` {QUICK} trains {backbone} with that setting anyway"
-    return (
-        "no recipe fits it: give its record a `quick`, or register a recipe for it "
-        "(docs/pages/adding.md)"
-    )
+    return "no recipe fits it: give it a `quick`, or register a recipe (docs/pages/adding.md)"

@@ -34,11 +34,8 @@ from tune_calib.spec.trial import SLOT_TYPES
 def resolve_settings(request: TrialsRequest) -> dict[str, dict[str, Any]]:
     weights, imported = request.weights, request.imported
     if weights is not None and request.epochs is not None:
-        raise UserError(
-            "gives a network that is not trained: leave `epochs` out; to fine-tune it, "
-            f"`set` network.weights={weights}",
-            setting="weights",
-        )
+        message = "is a network that is not trained: leave `epochs` out, or `set` network.weights"
+        raise UserError(message, "weights")
     if imported is not None and request.dataset != "digits":
         raise UserError("takes the place of `dataset`; give one of them", setting="imported")
     dataset = request.dataset if imported is None else IMPORTED
@@ -52,10 +49,7 @@ def resolve_settings(request: TrialsRequest) -> dict[str, dict[str, Any]]:
     for name, value in (request.set or {}).items():
         if name in settings:
             fields = ", ".join(f"`{field}`" for field in GIVES)
-            raise UserError(
-                f"{name} is given twice (`dataset`, {fields} also give settings); give it once",
-                setting="set",
-            )
+            raise UserError(f"{name} is given twice; {fields} also give settings", "set")
         settings[name] = value
     if isinstance(backbone := settings.get("network.backbone"), str):
         settings["network.backbone"] = plugins.backbone(backbone)
@@ -65,10 +59,7 @@ def resolve_settings(request: TrialsRequest) -> dict[str, dict[str, Any]]:
             if isinstance(values.get(key), str):
                 registry.require(values[key])
     if request.dataset_title is not None and not takes_title(dataset):
-        raise UserError(
-            f"is for your own images or an import, and {dataset} has a title; leave it out",
-            setting="dataset_title",
-        )
+        raise UserError(f"is for your own images, and {dataset} has a title", "dataset_title")
     return slots
 
 

@@ -67,8 +67,7 @@ class ResolvedRequest:
             return
         if not self.seeds.is_paired and len(self.seeds.network) > 1:
             raise UserError(
-                "there is only one frozen network, so `network_seeds` do not apply: leave them out "
-                "and use `head_seeds`"
+                "there is only one frozen network, without `network_seeds`; use `head_seeds`"
             )
         object.__setattr__(self, "seeds", Seeds((0,), self.seeds.head, is_paired=False))
 
@@ -172,6 +171,5 @@ class ResolvedRequest:
 def refuse_large(trials: int) -> None:
     if trials > LARGEST_PLAN:
         raise UserError(
-            f"{trials:,} trials are planned, but at most {LARGEST_PLAN:,} are allowed; request "
-            "fewer seeds, trials or methods at a time"
+            f"{trials:,} trials are planned, but at most {LARGEST_PLAN:,} are allowed at a time"
         )

@@ -33,17 +33,12 @@ def add_import(overrides: Settings) -> Settings:
     data, network = overrides.get("data", {}), overrides.get("network", {})
     if data.get("imported") is None:
         if data.get("dataset") == IMPORTED:
-            raise UserError(
-                f"data set {IMPORTED} needs the name of an import; give it as `imported`",
-                "data.dataset",
-            )
+            raise UserError(f"give the name of an import as `{IMPORTED}`", "data.dataset")
         return overrides
     placeholder = {"backbone": IMPORTED, "epochs": 0}
     for key, value in network.items():
         if key not in ("portable", "execution") and value != placeholder.get(key):
-            raise UserError(
-                f"network.{key}: imported data have no network to run or train; leave it out"
-            )
+            raise UserError(f"network.{key}: imported data have no network; leave it out")
     data, network = {"dataset": IMPORTED, **data}, {**network, **placeholder}
     return {**overrides, "data": data, "network": network}
 
@@ -102,11 +97,8 @@ def resolve_spec(
         slot_overrides, slot_defaults = dict(overrides.get(name, {})), defaults.get(name, {})
         if name == "network" and not has_training:
             if "backbone" not in slot_overrides:
-                raise UserError(
-                    "a frozen network (network.epochs=0) needs the name of its backbone: "
-                    "network.backbone",
-                    "network.epochs",
-                )
+                message = "a frozen network (network.epochs=0) needs its network.backbone"
+                raise UserError(message, "network.epochs")
             refuse_unknown(slot_overrides, known_keys(name, "ce"), "a frozen network", name)
             slots[name] = slot_overrides
         elif name == "network" or name in overrides:

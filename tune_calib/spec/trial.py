@@ -38,8 +38,7 @@ class TrialSpec(StrictModel):
         if "stages" in method.needs and not BACKBONES[self.network.backbone].has_stages:
             raise UserError(
                 f"network method {method.name!r} runs the backbone stage by stage, which "
-                f"{self.network.backbone!r} does not support; use e.g. small_cnn, resnet18 or "
-                "densenet121"
+                f"{self.network.backbone!r} does not support; use e.g. resnet18"
             )
         if self.network.weights is not None and self.data.holds_out_train:
             seen = (BACKBONES[name].trained_on.get(self.network.weights) for name in BACKBONES)
@@ -61,8 +60,7 @@ class TrialSpec(StrictModel):
         start = getattr(getattr(self.head, "params", None), "start", None)
         if start not in (None, "fresh") and not method.trains_own_head:
             raise UserError(
-                f"a head cannot continue from the linear head of network method {method.name!r}, "
-                "which does not train it; use start=fresh"
+                f"a head cannot continue from network method {method.name!r}; use start=fresh"
             )
         return self
 
@@ -77,27 +75,19 @@ class TrialSpec(StrictModel):
                 )
         if self.network.execution == "compiled" and "stages" in METHODS[self.network.method].needs:
             raise UserError(
-                f"network.execution=compiled: network method {self.network.method!r} runs the "
-                "backbone stage by stage, and only a whole backbone is compiled; use graph"
+                f"network.execution=compiled: {self.network.method!r} runs it by stages; use graph"
             )
 
     def _fit_import(self) -> None:
         is_imported = self.data.imported is not None
         if is_imported != (self.network.backbone == IMPORTED):
-            raise UserError(
-                f"imported data and network.backbone={IMPORTED} go together: give "
-                "data.imported=NAME, and leave network.backbone out",
-                "network.backbone",
-            )
+            message = f"imported data and network.backbone={IMPORTED} go together; leave it out"
+            raise UserError(message, "network.backbone")
         if not is_imported or self.head is None:
             return
         if self.head.augment != "none" or self.head.bn_mode != "eval":
             setting = "head.bn_mode" if self.head.augment == "none" else "head.augment"
-            raise UserError(
-                "imported features are one clean view: head.augment=standard and "
-                "head.bn_mode=train need images and a network; leave them out",
-                setting,
-            )
+            raise UserError(f"{setting} needs images, and imported features are one clean view")
         record = self.data.import_record
         if record is not None and not (record.has_heads and record.select):
             lacks = "the split train" if record.width else "features"

@@ -102,9 +102,7 @@ def read_yaml(path: Path, what: str) -> YamlFile:
     except (yaml.YAMLError, ValueError) as error:
         raise UserError(f"{path}: not YAML: {str(error).splitlines()[0]}") from None
     if not isinstance(value, dict):
-        raise UserError(
-            f"{path} is not {what}: it needs entries; for the format see: tune-calib run --schema"
-        )
+        raise UserError(f"{path} is not {what}, which has entries: see tune-calib run --schema")
     return YamlFile(path, value, lines)
 
 

@@ -59,14 +59,17 @@ def describe_setting(
         counts = ", ".join(map(str, sorted(set(imports.values()))))
         parts = [f"{len(imports)} imports of {counts} classes"]
     parts.append(_describe_networks(planned))
-    parts += list_left_out(ladder, resolved) if ladder else []
-    if heads := list_heads(planned):
+    if ladder:
+        for reason, rungs in find_left_out(ladder, resolved).items():
+            parts.append(f"left out, since {reason}: {'; '.join(rung.label for rung in rungs)}")
+    heads = list_heads(planned)
+    if heads:
         text = f"heads {format_count(heads[0].epochs, 'epoch')}"
         if ladder and ladder.head_recipe:
             text += f", recipe of {ladder.head_recipe}"
         parts.append(text + _recipe(heads))
     parts.append(describe_set(resolved))
-    if is_trained(planned):
+    if heads or not all(trial.spec.network.is_frozen for trial in planned):
         parts += [resolved.recipe_caption or "", _describe_recipes(planned, resolved.own_recipes)]
     else:
         parts.append("nothing is trained")
@@ -137,19 +140,6 @@ def _describe_networks(planned: Sequence[PlannedTrial]) -> str:
 
 def list_heads(planned: Sequence[PlannedTrial]) -> list[HeadSlot]:
     return [trial.spec.head for trial in planned if trial.spec.head]
-
-
-def list_left_out(ladder: Ladder, resolved: ResolvedRequest) -> list[str]:
-    """List the rungs that are left out, in a line for each reason."""
-    lines = []
-    for reason, rungs in find_left_out(ladder, resolved).items():
-        labels = "; ".join(rung.label for rung in rungs)
-        lines.append(f"left out, since {reason}: {labels}")
-    return lines
-
-
-def is_trained(planned: Sequence[PlannedTrial]) -> bool:
-    return any(trial.spec.head or not trial.spec.network.is_frozen for trial in planned)
 
 
 def origin_records(resolved: ResolvedRequest, used: Sequence[Plugin]) -> dict[str, Any]:

@@ -21,11 +21,11 @@ class Context:
     @contextlib.contextmanager
     def following(self, out: AnyPath, sweep: str) -> Iterator["Context"]:
         """Send all rows of a folder to the loggers while the block runs."""
-        names = self.loggers.follow(out)
-        if not names:
+        if not self.loggers.names:
             yield self
             return
-        follower = Follower(names, out, sweep)
+        self.loggers.folders[out] = None
+        follower = Follower(self.loggers.names, out, sweep)
         follower.send_rows()
         try:
             yield replace(self, follower=follower)

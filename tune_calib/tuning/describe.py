@@ -72,15 +72,11 @@ def find_needs(
     unfinished = sum(len(job.dependents) for job in work.networks)
     batches = []
     for job in work.head_batches:
-        # A head that post-hoc methods share is trained once.
-        heads = {trial.spec.head for trial in job.trials}
-        if job.kind == "head":
-            batches.append((job.first.spec, len(heads)))
+        if job.kind == "head":  # a head that post-hoc methods share is trained once
+            batches.append((job.first.spec, len({trial.spec.head for trial in job.trials})))
     evaluations = None
     if reads_shifts or not run.options.shift:
-        of_trial = int(run.options.bootstrap > 0)
-        if reads_shifts:
-            of_trial += len(run.shift_sets)
+        of_trial = int(run.options.bootstrap > 0) + (len(run.shift_sets) if reads_shifts else 0)
         evaluations = unfinished * of_trial + sum(len(job.trials) for job in work.extra)
     return Needs(
         planned, planned - unfinished, networks, head_batches=batches, evaluations=evaluations
@@ -144,28 +140,25 @@ class Forecast:
             elif spec.network_id not in self.networks:
                 self.networks.add(spec.network_id)
                 specs.append(spec)
-        trained = [spec for spec in specs if not spec.network.is_frozen]
+        trained = [(spec, 1) for spec in specs if not spec.network.is_frozen]
         device = "cuda" if self.gpu or run.location.gpus else "cpu"
-        if trained:
-            times = [self._estimate_s(spec, "network", device) for spec in trained]
-            self._add_seconds(NETWORKS, times, run, threads=trained[0].network.threads)
-        if needs.head_batches:
-            times = [self._estimate_s(spec, "head", device, n) for spec, n in needs.head_batches]
-            self._add_seconds(HEADS, times, run, threads=HEAD_THREADS)
+        for activity, batches in ((NETWORKS, trained), (HEADS, needs.head_batches)):
+            if not batches:
+                continue
+            part, threads = "head", HEAD_THREADS
+            if activity == NETWORKS:
+                part, threads = "network", batches[0][0].network.threads
+            times = [self._estimate_s(spec, part, device, count) for spec, count in batches]
+            parallel = 1.0  # on a named GPU, which trains one after the other
+            if self.gpu is None:
+                # Trials that share a GPU take turns on it.
+                parallel = max(1.0, count_parallel(run, threads) * (run.location.gpus or 1.0))
+            # Parallel training takes at least as long as the longest one. A first NaN stays in max.
+            longest = max(sum(times) / parallel, *times)
+            self.seconds[activity] = self.seconds.get(activity, 0.0) + longest
         if needs.hours:
             self.seconds[SEARCHES] = self.seconds.get(SEARCHES, 0.0) + 3600 * needs.hours
         return len(trained)
-
-    def _add_seconds(
-        self, activity: str, times: list[float], run: LadderRun | SearchRun, threads: int
-    ) -> None:
-        parallel = 1.0  # on a named GPU, which trains one after the other
-        if self.gpu is None:
-            # Trials that share a GPU take turns on it.
-            parallel = max(1.0, count_parallel(run, threads) * (run.location.gpus or 1.0))
-        # Parallel training takes at least as long as the longest one. A first NaN stays in max.
-        longest = max(sum(times) / parallel, *times)
-        self.seconds[activity] = self.seconds.get(activity, 0.0) + longest
 
     def _estimate_s(self, spec: TrialSpec, part: str, device: str, heads: int = 1) -> float:
         """Estimate the seconds of a network or of a batch of heads; NaN if unknown."""
@@ -193,11 +186,10 @@ class Forecast:
         for folder in {path.parent for path in out.glob("*/trials")} | {out}:
             for row in read_table(folder, "trials", columns=_COLUMNS).to_pylist():
                 is_alike = self.gpu is None or self.gpu.is_named(row["gpu"])
-                if row["status"] != "done" or row["own_s"] is None or row["posthoc"]:
-                    continue
                 slots = {name: json.loads(row[name] or "null") for name in _COLUMNS[:3]}
                 slot = "head" if slots["head"] else "network"
-                if is_alike and slots[slot]["epochs"]:
+                is_timed = row["status"] == "done" and row["own_s"] is not None
+                if is_alike and is_timed and slots[slot]["epochs"] and not row["posthoc"]:
                     key = _kind_of(slots, slot, row["device"])
                     seconds, epochs = sums.get(key, (0.0, 0))
                     sums[key] = seconds + row["own_s"], epochs + slots[slot]["epochs"]
@@ -241,31 +233,34 @@ def describe_run(run: LadderRun | SearchRun, work: RemainingWork, is_dry: bool =
         setting = run.new_manifest.setting
     else:
         definition = run.definition
-        title = f"search of {definition.method} by {definition.sampler}: "
-        title += definition.objective.describe_rule()
+        rule = definition.objective.describe_rule()
+        title = f"search of {definition.method} by {definition.sampler}: {rule}"
         searched = ", ".join(definition.candidates.space.settings)
         setting = describe_setting(run.planned_trials, None, run.resolved)
     unit = "suggestions" if run.is_search else "trials"
-    left = f"nothing: {needs.done} of {needs.planned} {unit} are done"
-    if not needs.is_over:
+    location, left, images, time = run.location, "", "", ""
+    if needs.is_over:
+        left = f"nothing: {needs.done} of {needs.planned} {unit} are done"
+    else:
         left = f"{(needs.planned or 0) - needs.done} of {needs.planned} {unit}, "
         left += f"{format_count(trained, 'network')} and {format_count(needs.heads, 'head')} to "
         left += "train"
         if needs.evaluations:
             left += f", {format_count(needs.evaluations, 'extra evaluation')}"
+        images, time = describe_images(run, is_elsewhere=False), format_time(sums)
     lines = {
         "setting": setting,
         "searched": searched,
-        "images": "" if needs.is_over else describe_images(run, is_elsewhere=False),
+        "images": images,
         "seeds": _format_seeds(run.resolved),
         "machine": describe_machine(run),
         "execution": _describe_execution(run),
-        "results": f"{run.location.out}; artifacts in {run.location.store}",
+        "results": f"{location.out}; artifacts in {location.store}",
         "to do": left,
-        "time": "" if needs.is_over else format_time(sums),
+        "time": time,
     }
     block = entries({name: line for name, line in lines.items() if line}, margin="  ")
-    text = f"{run.location.out}: {title}\n{block}"
+    text = f"{location.out}: {title}\n{block}"
     return "\n".join([text, *sums.sources.values()]) if is_dry else text
 
 
@@ -352,17 +347,14 @@ def _describe_execution(run: LadderRun | SearchRun) -> str:
 
 def format_time(sums: Forecast) -> str:
     unknown = [name for name, seconds in sums.seconds.items() if math.isnan(seconds)]
-    parts = []
-    for name, seconds in sums.seconds.items():
-        if name not in unknown:
-            parts.append(f"{name} {format_duration(seconds)}")
-    text = " + ".join(parts) or "nothing is trained"
+    known = {name: seconds for name, seconds in sums.seconds.items() if name not in unknown}
+    text = " + ".join(f"{name} {format_duration(seconds)}" for name, seconds in known.items())
     if unknown:
         reason = f"hours unknown for {' and '.join(unknown)}, which were not measured"
-        return f"{reason}; {text}" if parts else reason
-    if not parts:
-        return text
-    return f"about {format_duration(sum(sums.seconds.values()))} of training = {text}"
+        return f"{reason}; {text}" if known else reason
+    if not known:
+        return "nothing is trained"
+    return f"about {format_duration(sum(known.values()))} of training = {text}"
 
 
 def format_duration(seconds: float) -> str:

@@ -7,14 +7,13 @@ import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from filelock import FileLock, Timeout
 
 from tune_calib.errors import UserError
 from tune_calib.files.hashes import hash_text
 from tune_calib.files.paths import AnyPath, lock_file, parse_path
-from tune_calib.results.manifests import RunManifest
 from tune_calib.results.tables import read_table
 from tune_calib.spec.names import IN_PROCESS, PROGRESS
 from tune_calib.spec.request import AblateRequest, CompareRequest, SearchRequest
@@ -102,13 +101,6 @@ class Result:
     stopped: str = ""  # what a limit of time left undone, in words; "" if nothing
 
 
-class Record(Protocol):
-    """A file that a run writes before its first row."""
-
-    def write(self, out: AnyPath) -> None:
-        """Write it into a folder."""
-
-
 @contextlib.contextmanager
 def only_driver(out: AnyPath) -> Iterator[None]:
     """Lock a folder, so that it has a single driver."""
@@ -155,12 +147,3 @@ def build_foreign_error(out: AnyPath, what: str, command: str, why: str = "") ->
     return UserError(
         f"{out} contains another {what} ({command}){why}; name another folder", setting="out"
     )
-
-
-def build_foreign_run_error(out: AnyPath, old: RunManifest, new: RunManifest) -> UserError:
-    """Build the error of a folder that contains another run, perhaps because of its recipe."""
-    why = ""
-    # The same command gives another run only with another recipe.
-    if (old.dataset, old.ladder, old.command) == (new.dataset, new.ladder, new.command):
-        why = f": the recipe of {new.dataset} has changed since it began; report still reads it"
-    return build_foreign_error(out, "run", old.command, why)

@@ -21,6 +21,8 @@ from tune_calib.results.manifests import (
     FactorRecord,
     PlannedRecord,
     RunManifest,
+    SearchEvaluated,
+    TunedManifest,
 )
 from tune_calib.spec import plugins
 from tune_calib.spec.design import fit_design
@@ -33,11 +35,9 @@ from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.text import format_count
 from tune_calib.tuning.caption import describe_setting, origin_records, titles
 from tune_calib.tuning.folder import (
-    Record,
     Result,
     RunLocation,
     build_foreign_error,
-    build_foreign_run_error,
     done,
     hash_request,
     refuse_foreign,
@@ -74,7 +74,8 @@ class LadderRun:
     options: LadderOptions = field(default_factory=LadderOptions)
     started: float = field(default_factory=time.monotonic)
     parts: tuple[str, ...] = ()  # what its folder may contain before the run: searches
-    records: tuple[tuple[Record, AnyPath], ...] = ()  # written before its manifest, with folders
+    # Written before its manifest, with folders.
+    records: tuple[tuple[TunedManifest | SearchEvaluated, AnyPath], ...] = ()
 
     @cached_property
     def name(self) -> str:
@@ -117,7 +118,11 @@ class LadderRun:
                 raise build_foreign_error(out, "run", f"its {RUN_MANIFEST} is lost")
             return new
         if old.sweep != new.sweep:
-            raise build_foreign_run_error(out, old, new)
+            why = ""
+            # The same command gives another run only with another recipe.
+            if (old.dataset, old.ladder, old.command) == (new.dataset, new.ladder, new.command):
+                why = f": the recipe of {new.dataset} has changed; report still reads it"
+            raise build_foreign_error(out, "run", old.command, why)
         axes = "network_seed", "head_seed", "split_seed", "calib_size", "imported"
         cell = attrgetter("rung", *axes)
         old_hashes = {cell(trial): trial.spec_hash for trial in old.planned}

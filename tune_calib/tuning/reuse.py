@@ -97,7 +97,9 @@ class Copies:
         specs = {trial.spec.network_id: trial.spec for trial in remaining}
         for network_id, spec in specs.items():
             copy = self.by_slot.get(canonical_json(spec.data))
-            trained_on = self._read_fingerprint(network_id)
+            trained_on = None  # if the network is absent or damaged
+            with suppress(OSError, DamagedFileError):
+                trained_on = read_manifest(self.store.folder("networks", network_id)).get("data")
             if copy is not None and trained_on not in (None, copy.fingerprint):
                 raise UserError(
                     f"`store` {self.store.root} contains networks that were trained on another "
@@ -114,12 +116,6 @@ class Copies:
                 f"({copy.digest}), and they cannot be mixed: name another `out`, or the "
                 "`data_root` of that copy"
             )
-
-    def _read_fingerprint(self, network_id: str) -> str | None:
-        """Return that of a network's data; None if the network is absent or damaged."""
-        with suppress(OSError, DamagedFileError):
-            return read_manifest(self.store.folder("networks", network_id)).get("data")
-        return None
 
 
 def find_rows(

@@ -80,7 +80,7 @@ def _measure_on_ray(
     # As plain values, since a node knows plug-ins only after the task has registered them.
     trials = [PlannedTrial(spec, rung=0, label="").plain() for spec in specs]
     used = [plugin.plain() for plugin in plugins.in_use()]
-    with ray_session(address, needs=[Resources(1, 1.0)], everywhere=environment_of(specs)):
+    with ray_session(address, [Resources(1, 1.0)], environment_of(specs)):
         report_progress(f"taking steps of {format_count(len(specs), 'network')} on a GPU")
         (sizes, memory), count = run_on_gpu(measure_networks, trials, used)
     return sizes, memory, count

@@ -25,14 +25,11 @@ from tune_calib.spec.names import TUNED
 from tune_calib.spec.recipe import by_slot, merge_settings
 from tune_calib.spec.request import CompareRequest
 from tune_calib.spec.resolved import Seeds
-from tune_calib.spec.space import Choice
 from tune_calib.text import format_count
 from tune_calib.tuning.folder import Result, build_foreign_error, spent_s
 from tune_calib.tuning.ladder import LadderRun
-from tune_calib.tuning.plan import Plan, Stage
-from tune_calib.tuning.run import check_run
+from tune_calib.tuning.plan import Plan, Stage, check_run
 from tune_calib.tuning.search.definition import (
-    Candidates,
     Objective,
     SearchDefinition,
     restrict_space,
@@ -59,7 +56,19 @@ def plan_tuned(run: LadderRun, request: CompareRequest) -> Plan:
         searches[rung.label] = _build_search(run, rung, objective, length=request.tune)
     folders = [search.out.name for search in searches.values() if search]
     run = replace(run, parts=(TUNED, *folders))
-    tuned = _Tuned(run, objective, searches, _read_manifest(run, objective, request.tune))
+    if (run.location.out / TUNED).exists():
+        manifest = TunedManifest.read(run.location.out)
+    else:
+        manifest = TunedManifest(
+            version=VERSION,
+            sweep=run.new_manifest.sweep,
+            suggestions=request.tune,
+            metric=request.metric,
+            rule=objective.describe_rule(),
+            methods=[],
+            reads=[],
+        )
+    tuned = _Tuned(run, objective, searches, manifest)
     tuned.refuse_other()
     stages = [Stage(search, search.plan()) for search in tuned.new.values() if search]
     stand_in = tuned.add_rungs(list(map(tuned.guess, searches)))
@@ -102,10 +111,16 @@ class _Tuned:
 
     def guess(self, label: str) -> TunedMethod:
         """Return a method with settings that stand for the ones that its search will choose."""
-        search, tuned = self.searches[label], None
-        if search is not None:
-            tuned = _find_other_point(search.definition.candidates)
-        return TunedMethod(label=label, tuned=tuned)
+        if (search := self.searches[label]) is None:
+            return TunedMethod(label=label)
+        candidates = search.definition.candidates
+        published = candidates.space.active(candidates.defaults)
+        for name, setting in candidates.space.settings.items():
+            for level in setting.levels():
+                point = candidates.space.active({**published, name: level})
+                if point != published:
+                    return TunedMethod(label=label, tuned=point)
+        return TunedMethod(label=label)
 
     def build(self, results: Sequence[Result]) -> LadderRun:
         """Build the comparison from the results of the new searches."""
@@ -151,9 +166,8 @@ class _Tuned:
 
     def add_rungs(self, methods: Sequence[TunedMethod]) -> LadderRun:
         """Add a rung behind that of each method whose chosen settings are not published ones."""
-        run = self.run
+        run, rungs = self.run, list[Rung]()
         rungs_of_run = {rung.label: rung for rung in run.ladder.rungs}
-        rungs: list[Rung] = []
         for method in methods:
             rung = rungs_of_run.pop(method.label)
             rungs.append(rung)
@@ -164,30 +178,6 @@ class _Tuned:
         # Those that cannot be run are left out again, and named in captions.
         rungs += rungs_of_run.values()
         return replace(run, ladder=replace(run.ladder, rungs=tuple(rungs)))
-
-
-def _find_other_point(candidates: Candidates) -> dict[str, Choice] | None:
-    published = candidates.space.active(candidates.defaults)
-    for name, setting in candidates.space.settings.items():
-        for level in setting.levels():
-            point = candidates.space.active({**published, name: level})
-            if point != published:
-                return point
-    return None
-
-
-def _read_manifest(run: LadderRun, objective: Objective, length: int) -> TunedManifest:
-    if (run.location.out / TUNED).exists():
-        return TunedManifest.read(run.location.out)
-    return TunedManifest(
-        version=VERSION,
-        sweep=run.new_manifest.sweep,
-        suggestions=length,
-        metric=objective.metrics[0],
-        rule=objective.describe_rule(),
-        methods=[],
-        reads=[],
-    )
 
 
 def _build_search(
@@ -226,20 +216,18 @@ def _record_choice(label: str, search: SearchRun, result: SearchResult) -> Tuned
     state = result.state
     chosen = state.objective.choose(state.results)
     space = search.definition.candidates.space
-    tuned, value = None, None
-    if chosen is not None:
-        tuned = dict(state.study.suggestion(chosen).params)
-        value = state.results[chosen].values[0]
-    return TunedMethod(
+    method = TunedMethod(
         label=label,
         folder=search.out.name,
         searched=list(space.settings),
         suggestions=len(state.results),
         chosen=chosen,
         published=space.active(search.definition.candidates.defaults),
-        tuned=tuned,
         published_value=next(iter(state.results[0].values), None),
-        tuned_value=value,
         is_within=0 in state.objective.within_guard(state.results),
         cost_s=spent_s(search.out),
     )
+    if chosen is None:
+        return method
+    tuned, value = dict(state.study.suggestion(chosen).params), state.results[chosen].values[0]
+    return method.model_copy(update={"tuned": tuned, "tuned_value": value})

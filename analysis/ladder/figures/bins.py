@@ -57,23 +57,20 @@ def _panels(run: Run) -> tuple[list[tuple[RungRecord, pd.DataFrame]], int]:
 
 
 def _write_texts(axis: Axes, run: Run, rung: RungRecord, columns: int) -> None:
-    """Write the name of a rung and its metrics above its panel."""
-    rows = run.of_rung(rung.index).reindex(columns=["test/ece", "test/accuracy"])
-    eces = rows["test/ece"].dropna()
+    rows = run.of_rung(rung.index).reindex(columns=["test/ece", "test/accuracy"]).astype(float)
+    mean, sd = rows.mean(), rows["test/ece"].std()
     # On a separate line, since statuses may be as long as a panel is wide.
     numbers = f"{run.failures(rung.index) or 'no ECE recorded'}\n"
-    if len(eces) and rows["test/accuracy"].notna().any():
-        ece = Cell.number("ece", eces.mean(), eces.std(ddof=1)).text
-        accuracy = METRICS["accuracy"].format(rows["test/accuracy"].mean())
+    if mean.notna().all():
+        accuracy = METRICS["accuracy"].format(mean["test/accuracy"])
         separator = ", " if run.is_done(rung.index) else "\n"
-        numbers = f"ECE {ece} %\naccuracy {accuracy} %{separator}{run.ended(rung.index)}"
+        numbers = f"ECE {Cell.number('ece', mean['test/ece'], sd).text} %\n"
+        numbers += f"accuracy {accuracy} %{separator}{run.ended(rung.index)}"
     name = style.panel_title(rung.label, columns)
-    size = 6.5 if columns < 6 else 6
-    axis.set_title(f"{name}\n{numbers}", fontsize=size)
+    axis.set_title(f"{name}\n{numbers}", fontsize=6.5 if columns < 6 else 6)
 
 
 def _label_outer(axis: Axes, column: int, label: str) -> None:
-    """Label only the panels of the first column, since all share their axes."""
     axis.tick_params(labelsize=6.5, labelleft=column == 0)
     if column == 0:
         axis.set_ylabel(label, fontsize=7)
@@ -100,10 +97,8 @@ def consistency_band(bins: pd.DataFrame) -> pd.DataFrame:
 
 
 def _draw_bars(axis: Axes, bins: pd.DataFrame, heights: "pd.Series[float]", **look: Any) -> None:
-    """Draw a bar for each bin."""
-    width = bins["upper"] - bins["lower"]
-    look = {"edgecolor": "white", **look}
-    axis.bar(bins["lower"], heights, width, align="edge", linewidth=0.5, **look)
+    look = {"edgecolor": "white", "align": "edge", "linewidth": 0.5, **look}
+    axis.bar(bins["lower"], heights, bins["upper"] - bins["lower"], **look)
 
 
 def _draw_diagram(axis: Axes, bins: pd.DataFrame) -> None:
@@ -120,13 +115,12 @@ def _draw_diagram(axis: Axes, bins: pd.DataFrame) -> None:
 
 
 def _draw_shares(axis: Axes, bins: pd.DataFrame, floor: float) -> None:
-    """Draw the share of samples in each bin, on a logarithmic scale from ``floor``."""
     # Rare bins have the widest gaps above; on a linear scale their bars would not be visible.
     axis.set_yscale("log")
     _draw_bars(axis, bins, 100 * bins["share"], color="0.45")
     decades = range(int(np.log10(floor)) + 3, 3, 2)
-    axis.set(ylim=(100 * floor, 100), xticks=np.linspace(0, 1, 3))
     ticks = [10.0 ** (decade - 1) for decade in decades]
+    axis.set(ylim=(100 * floor, 100), xticks=np.linspace(0, 1, 3))
     axis.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
     axis.minorticks_off()
 
@@ -156,7 +150,6 @@ def _caption(results: LadderResults) -> str:
     position=20,
 )
 def draw_reliability(results: LadderResults) -> Drawing | None:
-    """Draw accuracy against confidence of each rung, and below it the share of samples (log)."""
     run = results.run
     shown, columns = _panels(run)
     if not shown:
@@ -205,7 +198,6 @@ def draw_reliability(results: LadderResults) -> Drawing | None:
     position=30,
 )
 def draw_confidence(results: LadderResults) -> Drawing | None:
-    """Draw the confidence histogram of the right and wrong samples of each rung."""
     shown, columns = _panels(results.run)
     if not shown:
         return None

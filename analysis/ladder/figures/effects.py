@@ -1,6 +1,7 @@
 """Figures of a design: the contribution of each step, interactions, the lattice of combinations."""
 
 from itertools import combinations
+from string import ascii_uppercase
 
 import numpy as np
 import pandas as pd
@@ -42,11 +43,10 @@ def _list_effects(results: LadderResults, kind: str, has_posthoc: bool = False) 
     position=5,
 )
 def draw_shapley(results: LadderResults) -> Drawing | None:
-    """Draw the Shapley value of each step, in a panel without and one with the post-hoc method."""
-    if not _list_effects(results, "shapley"):
+    steps = len(_list_effects(results, "shapley"))
+    if not steps:
         return None
     run, panels = results.run, layers(results.run)
-    steps = len(_list_effects(results, "shapley"))
     size = (style.COLUMN_IN, (_STEP_IN * steps + 0.35) * len(panels) + 0.55)
     figure, axes = style.subplots(len(panels), figsize=size, squeeze=False, sharex=True)
     for axis, has_posthoc in zip(axes.flat, panels, strict=True):
@@ -95,7 +95,6 @@ def _draw_contributions(axis: Axes, effects: list[Effect]) -> None:
     position=6,
 )
 def draw_interactions(results: LadderResults) -> Drawing | None:
-    """Draw main effects and interactions as a matrix."""
     effects = _list_effects(results, "interaction")
     if not effects:
         return None
@@ -133,7 +132,6 @@ def draw_interactions(results: LadderResults) -> Drawing | None:
     position=7,
 )
 def draw_lattice(results: LadderResults) -> Drawing | None:
-    """Draw the combinations as a graph, those with more steps further up."""
     run = results.run
     if run.manifest.design is None or run.manifest.design.name == "pairs":
         return None
@@ -172,10 +170,8 @@ def draw_lattice(results: LadderResults) -> Drawing | None:
         )  # fmt: skip
     axis.set_axis_off()
     axis.margins(0.08)
-    handles = [
-        Line2D([], [], linestyle="none", label=f"{letter}: {step}")
-        for step, letter in letters.items()
-    ]
+    texts = [f"{letter}: {step}" for step, letter in letters.items()]
+    handles = [Line2D([], [], linestyle="none", label=text) for text in texts]
     figure.legend(
         handles=handles, loc="outside lower center", ncols=3, frameon=False, fontsize=6.5,
         handlelength=0, handletextpad=0, columnspacing=1.2,
@@ -187,8 +183,7 @@ def _abbreviate(steps: tuple[str, ...]) -> dict[str, str]:
     """Return a capital letter for each step, its first that is free."""
     letters: dict[str, str] = {}
     for step in steps:
-        free = [letter for letter in step.upper() if letter.isalpha()]
-        free += map(chr, range(ord("A"), ord("Z") + 1))
+        free = (letter for letter in step.upper() + ascii_uppercase if letter.isalpha())
         letters[step] = next(letter for letter in free if letter not in letters.values())
     return letters
 

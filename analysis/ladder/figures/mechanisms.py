@@ -7,6 +7,8 @@ any shape are comparable.
 
 from collections.abc import Iterable
 from functools import partial
+from itertools import chain
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -37,18 +39,12 @@ _DRIVERS = {
 
 
 def trajectory(run: Run, rung: int, name: str) -> pd.DataFrame:
-    """Return the mean and range of a recorded quantity over the trials of a rung, by epoch."""
     return run.curves_of(rung, name).groupby("epoch")["value"].agg(["mean", "min", "max"])
 
 
 def adaptive_rungs(run: Run) -> list[RungRecord]:
-    """Return the rungs whose keep probability changes."""
-    rungs = []
-    for rung in run.rungs:
-        values = run.curves_of(rung.index, "q")["value"]
-        if values.max() - values.min() > 1e-6:
-            rungs.append(rung)
-    return rungs
+    ranges = [np.ptp(run.curves_of(rung.index, "q")["value"]) for rung in run.rungs]
+    return [rung for rung, width in zip(run.rungs, ranges, strict=True) if width > 1e-6]
 
 
 def _band_caption(run: Run, hashes: Iterable[str]) -> str:
@@ -57,10 +53,9 @@ def _band_caption(run: Run, hashes: Iterable[str]) -> str:
 
 
 def _sparsity_caption(results: LadderResults) -> str:
-    hashes: set[str] = set()
-    for rung in adaptive_rungs(results.run):
-        hashes.update(results.run.curves_of(rung.index, "q")["spec_hash"])
-    return _band_caption(results.run, hashes)
+    run = results.run
+    curves = [run.curves_of(rung.index, "q")["spec_hash"] for rung in adaptive_rungs(run)]
+    return _band_caption(run, chain.from_iterable(curves))
 
 
 @LADDER_FIGURES.register
@@ -76,7 +71,6 @@ def _sparsity_caption(results: LadderResults) -> str:
     position=40,
 )
 def draw_sparsity(results: LadderResults) -> Drawing | None:
-    """Draw the keep probability, its largest step and its drivers over the epochs of stage II."""
     run = results.run
     rungs = adaptive_rungs(run)
     if not rungs:
@@ -84,9 +78,9 @@ def draw_sparsity(results: LadderResults) -> Drawing | None:
     figure, axes = style.subplots(1, len(_DRIVERS), figsize=(style.TEXT_IN, 2.6))
     for axis, (title, curves) in zip(axes, _DRIVERS.items(), strict=True):
         for order, rung in enumerate(rungs):
-            for name in curves:
+            for name, label in curves.items():
                 curve, pattern = trajectory(run, rung.index, name), "-"
-                if curves[name] == "confidence":
+                if label == "confidence":
                     pattern = "--"
                 # Shifted marks distinguish rungs whose lines coincide.
                 _draw_curve(axis, curve, rung, marks=6, shift=order, pattern=pattern)
@@ -113,7 +107,6 @@ def draw_sparsity(results: LadderResults) -> Drawing | None:
     position=50,
 )
 def draw_samples(results: LadderResults) -> Drawing | None:
-    """Draw shares, flips and correlations over the epochs, with a row of panels per split."""
     run, statistics = results.run, results.statistics
     if statistics.empty:
         return None
@@ -145,24 +138,19 @@ def _draw_curve(
     """Draw a mean with about ``marks`` marks, and a band from the smallest to the largest value."""
     if curve.empty:
         return
-    color = style.color(rung.index)
-    step = max(1, len(curve) // marks)
-    start = shift * step // 2 % step
-    axis.plot(
-        curve.index, curve["mean"], pattern, color=color,
-        linewidth=1.1, marker=style.marker(rung.index), markersize=3.2, markevery=(start, step),
-    )  # fmt: skip
+    look, step = style.look(rung.index), max(1, len(curve) // marks)
+    look |= {"markersize": 3.2, "markevery": (shift * step // 2 % step, step)}
+    axis.plot(curve.index, curve["mean"], pattern, linewidth=1.1, **look)
     if is_band:
-        low, high = curve["min"], curve["max"]
-        axis.fill_between(curve.index, low, high, color=color, alpha=0.15, linewidth=0)
+        band: dict[str, Any] = {"color": look["color"], "alpha": 0.15, "linewidth": 0}
+        axis.fill_between(curve.index, curve["min"], curve["max"], **band)
 
 
 def _add_legend(figure: Drawing, run: Run, rungs: list[RungRecord]) -> None:
     marks = []
     for rung in rungs:
         label = f"{rung.label} ({run.ended(rung.index)})"
-        color, marker = style.color(rung.index), style.marker(rung.index)
-        marks.append(Line2D([], [], color=color, marker=marker, markersize=3.5, label=label))
+        marks.append(Line2D([], [], **style.look(rung.index), markersize=3.5, label=label))
     style.legend_below(figure, marks, 3)
 
 
@@ -178,10 +166,9 @@ def last_records(run: Run) -> pd.DataFrame:
     """Return the samples at the last epoch of one trial of each rung, the one of smallest seeds."""
     first = run.done.drop_duplicates("rung")
     used = settings(first).reindex(columns=["network.indicator", "network.normalise"])
-    names = []
-    for name, is_on in used.itertuples(index=False):
-        is_raw = name in _NEVER_NORMALISED or str(is_on) == "False"
-        names.append(f"{name} (raw)" if is_raw else f"{name} (normalised)")
+    names = used["network.indicator"].map(str)
+    is_raw = names.isin(_NEVER_NORMALISED) | (used["network.normalise"].map(str) == "False")
+    names += np.where(is_raw, " (raw)", " (normalised)")
     trials = first.assign(name=names).set_index("spec_hash")[["rung", "name"]]
     parts = [pd.DataFrame(columns=_RECORD)]
     for table in read_files(run.out, "samples"):
@@ -206,7 +193,6 @@ def last_records(run: Run) -> pd.DataFrame:
     position=60,
 )
 def draw_norm_confidence(results: LadderResults) -> Drawing | None:
-    """Draw a panel for each rung with a dot for each sample, and both correlations above it."""
     records = last_records(results.run)
     rungs = results.run.rungs_in(records)
     if not rungs:
@@ -222,8 +208,7 @@ def draw_norm_confidence(results: LadderResults) -> Drawing | None:
             alpha=0.5, linewidths=0, rasterized=True,
         )  # fmt: skip
         coefficients = correlations(rows["indicator"], rows["confidence"])
-        r = Cell.formatted(coefficients["pearson"], ".2f").text
-        rho = Cell.formatted(coefficients["spearman"], ".2f").text
+        r, rho = (Cell.formatted(value, ".2f").text for value in coefficients.values())
         label = style.panel_title(rung.label, _COLUMNS)
         axis.set_title(f"{label}\nr = {r}, rho = {rho}, n = {len(rows)}", fontsize=6.5)
         if index % columns == 0:
@@ -252,13 +237,10 @@ def _logits_of(run: Run) -> dict[int, tuple[NDArray[np.float64], NDArray[np.int6
 
 
 def _angle_caption(results: LadderResults) -> str:
-    logits_of_rungs = _logits_of(results.run)
-    if not logits_of_rungs:
-        return ""
-    _, labels = next(iter(logits_of_rungs.values()))
-    classes = len(np.unique(labels))
-    even = np.degrees(np.arccos(-1 / (classes - 1)))
-    return f"Evenly spread classes are {even:.1f}° apart."
+    for _, labels in _logits_of(results.run).values():
+        even = np.degrees(np.arccos(-1 / (len(np.unique(labels)) - 1)))
+        return f"Evenly spread classes are {even:.1f}° apart."
+    return ""
 
 
 @LADDER_FIGURES.register
@@ -275,7 +257,6 @@ def _angle_caption(results: LadderResults) -> str:
     position=90,
 )
 def draw_prototypes(results: LadderResults) -> Drawing | None:
-    """Draw a t-SNE map of the logits of each rung, with the spread of the angles above it."""
     logits_of_rungs = _logits_of(results.run)
     if not logits_of_rungs:
         return None
@@ -301,9 +282,7 @@ def _draw_map(axis: Axes, logits: NDArray[np.float64], labels: NDArray[np.int64]
         points[:, 0], points[:, 1], c=labels % 20, cmap="tab20", s=4, linewidths=0, rasterized=True
     )
     classes = np.unique(labels)
-    if len(classes) > _NUMBERED:
-        return
-    for label in classes:
+    for label in classes if len(classes) <= _NUMBERED else ():
         middle = np.median(points[labels == label], axis=0)
         axis.annotate(
             str(label), middle, fontsize=7, ha="center", va="center", weight="bold",

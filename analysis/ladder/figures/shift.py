@@ -1,4 +1,4 @@
-"""Figures of corruptions by severity, and of foreign images (MaC-Cal, Fig. 5 and table 2)."""
+"""Figures of corruptions, foreign images (MaC-Cal, Fig. 5 and table 2), and samples of calib."""
 
 from itertools import compress
 from typing import Any
@@ -10,13 +10,13 @@ from matplotlib.figure import Figure as Drawing
 
 from analysis import style
 from analysis.figure import LADDER_FIGURES, report_figure
-from analysis.ladder.means import mean_over, trials_behind
+from analysis.ladder.means import mean_over, spread_over, trials_behind
 from analysis.ladder.results import LadderResults
-from analysis.ladder.shift_tables import means, shift_tables
+from analysis.ladder.shift_tables import CURVE_METRICS, curve, means, shift_tables
 from analysis.load import Run
 from analysis.shifts import FAMILIES, FOREIGN_MEAN, MEAN, TITLES, kind_title
 from tune_calib.results.manifests import RungRecord
-from tune_calib.spec.metrics import METRICS
+from tune_calib.spec.metrics import METRICS, Metric, column
 from tune_calib.spec.names import CORRUPTION_KINDS
 
 PANELS = {"ece": "test ECE (%)", "accuracy": "test accuracy (%)"}
@@ -31,16 +31,14 @@ def corruption_rows(run: Run) -> tuple[str, pd.DataFrame]:
             break
     trials = run.trials.set_index("spec_hash")
     clean = rows.reindex(columns=["spec_hash", "kind"]).drop_duplicates().assign(severity=0)
-    for metric in PANELS:
-        name = f"test/{metric}"
-        clean[metric] = clean["spec_hash"].map(trials.reindex(columns=[name])[name])
+    numbers = trials.reindex(columns=[f"test/{metric}" for metric in PANELS])
+    clean = clean.join(numbers.set_axis(list(PANELS), axis="columns"), on="spec_hash")
     rows = pd.concat([clean, rows]) if len(rows) else clean
     rows = rows.assign(rung=rows["spec_hash"].map(trials["rung"]))
     return family, rows.sort_values(["rung", "kind", "severity"], ignore_index=True)
 
 
 def _evaluated(run: Run, family: str) -> pd.DataFrame:
-    """Return a row for each (trial, kind, severity) with both metrics."""
     pattern = rf"^{family}/(?!{MEAN}/)[^/]+/\d/({'|'.join(PANELS)})$"
     values = run.done.set_index("spec_hash").filter(regex=pattern)
     if values.empty:
@@ -75,7 +73,6 @@ def _corruption_caption(results: LadderResults) -> str:
     position=80,
 )
 def draw_corruption(results: LadderResults) -> Drawing | None:
-    """Draw ECE above accuracy: boxes over many kinds at each severity, or a panel per kind."""
     _, rows = corruption_rows(results.run)
     if rows.empty:
         return None
@@ -109,10 +106,8 @@ def draw_corruption(results: LadderResults) -> Drawing | None:
 def _draw_lines(axis: Axes, table: pd.DataFrame, metric: str, rungs: list[RungRecord]) -> None:
     for rung in rungs:
         rows = table[table["rung"] == rung.index]
-        axis.plot(
-            rows["severity"], 100 * rows[metric], color=style.color(rung.index), linewidth=1.1,
-            marker=style.marker(rung.index), markersize=3.5, label=rung.label,
-        )  # fmt: skip
+        look = {**style.look(rung.index), "linewidth": 1.1, "markersize": 3.5}
+        axis.plot(rows["severity"], 100 * rows[metric], **look, label=rung.label)
     style.whole_ticks(axis.xaxis)
 
 
@@ -127,17 +122,15 @@ def _draw_boxes(axis: Axes, table: pd.DataFrame, metric: str, rungs: list[RungRe
         medians = list(map(np.median, values.values()))
         positions = np.array(list(values)) + shift
         is_box = np.array(list(values)) > 0  # not the clean images, which are one point
-        boxes = list(compress(values.values(), is_box))
         thin = {"color": color, "linewidth": 0.7}
         axis.boxplot(
-            boxes, positions=positions[is_box], widths=0.86 * width,
-            whis=(0, 100), manage_ticks=False, patch_artist=True,
+            list(compress(values.values(), is_box)), positions=positions[is_box],
+            widths=0.86 * width, whis=(0, 100), manage_ticks=False, patch_artist=True,
             boxprops={"facecolor": (*color, 0.4), "edgecolor": color, "linewidth": 0.7},
             whiskerprops=thin, capprops=thin, medianprops=thin,
         )  # fmt: skip
         axis.plot(
-            positions, medians, color=color,
-            marker=style.marker(rung.index), markersize=4, markeredgecolor="black",
+            positions, medians, **style.look(rung.index), markersize=4, markeredgecolor="black",
             markeredgewidth=0.4, linestyle="none", label=rung.label,
         )  # fmt: skip
     severities = sorted(table["severity"].unique())
@@ -164,35 +157,91 @@ _OOD_METRICS = ("auroc", "fpr95")
     position=85,
 )
 def draw_ood(results: LadderResults) -> Drawing | None:
-    """Draw a row of panels for each set of foreign images, with mean and spread of each rung."""
     run = results.run
     tables = {table.key: table for table in shift_tables(run)}
     if "ood" not in tables:
         return None
-    columns = []
-    for column in tables["ood"].columns:
-        if column.split != FOREIGN_MEAN and column.metric in _OOD_METRICS:
-            columns.append(column)
-    count, numbers = len({column.group for column in columns}), means(run, tables["ood"])
+    columns = [shown for shown in tables["ood"].columns if shown.metric in _OOD_METRICS]
+    columns = [shown for shown in columns if shown.split != FOREIGN_MEAN]
+    count, numbers = len({shown.group for shown in columns}), means(run, tables["ood"])
     size = 0.9 + count * (0.5 + 0.17 * len(run.rungs))
     figure, axes = style.subplots(
         count, len(_OOD_METRICS), figsize=(style.TEXT_IN, size), sharey=True, squeeze=False
     )
-    for axis, column in zip(axes.flat, columns, strict=True):
-        is_shown = (numbers["set"] == column.split) & (numbers["metric"] == column.metric)
+    for axis, shown in zip(axes.flat, columns, strict=True):
+        is_shown = (numbers["set"] == shown.split) & (numbers["metric"] == shown.metric)
         rows = numbers[is_shown]
-        metric = METRICS[column.metric]
         for height, row in enumerate(rows.to_dict("records")):
             if not row["n"]:
                 continue
             spread = None if np.isnan(row["sd"]) else 100 * row["sd"]
-            axis.errorbar(
-                100 * row["mean"], height, xerr=spread, color=style.color(row["rung"]),
-                marker=style.marker(row["rung"]), markersize=5, linestyle="none", elinewidth=0.8,
-            )  # fmt: skip
-        axis.set_title(column.group, fontsize=8)
-        axis.set_xlabel(metric.head)
+            look = {**style.look(row["rung"]), "markersize": 5, "linestyle": "none"}
+            axis.errorbar(100 * row["mean"], height, xerr=spread, elinewidth=0.8, **look)
+        axis.set_title(shown.group, fontsize=8)
+        axis.set_xlabel(METRICS[shown.metric].head)
         axis.set_yticks(range(len(rows)), rows["label"], fontsize=7)
         axis.set_ylim(len(rows) - 0.5, -0.5)
         axis.grid(axis="y", color="0.9", linewidth=0.6)
     return figure
+
+
+MOST = 10  # times the smallest mean, above which values are not shown
+
+
+def _learning_caption(results: LadderResults) -> str:
+    text = f"Lines: means, {spread_over(results.run)}."
+    rows = curve(results.run)
+    if rows["n"].max() > 1:
+        text += " Bands: the middle 95 % of these trials."
+    means = rows.groupby("metric")["mean"]
+    if (means.max() > MOST * means.min()).any():
+        text += f" Values above {MOST} times the smallest one are not shown."
+    return text
+
+
+@LADDER_FIGURES.register
+@report_figure(
+    name="learning_curve",
+    title="ECE and NLL on test by the number of samples of calib",
+    reading=(
+        "Each post-hoc method is fitted to stratified subsets of calib; smaller ones are part of "
+        "larger ones. Lower is better. Dashed lines need no samples of calib."
+    ),
+    caption=_learning_caption,
+    position=15,
+)
+def draw_learning_curve(results: LadderResults) -> Drawing | None:
+    run, rows = results.run, curve(results.run)
+    if rows.empty:
+        return None
+    figure, axes = style.panels(len(CURVE_METRICS), len(CURVE_METRICS), 2.9)
+    for axis, name in zip(axes, CURVE_METRICS, strict=True):
+        metric, points = METRICS[name], rows[rows["metric"] == name]
+        for rung in run.rungs_in(run.done):
+            _draw_method(axis, run, rung, points[points["rung"] == rung.index], metric)
+        axis.set(xscale="log", yscale="log", xlabel="samples of calib")
+        unit = "%" if metric.scale == 100 else "nats"
+        axis.set_ylabel(f"test {metric.title} ({unit})")
+        # Far above the others, a method would leave no room for their differences.
+        highest = MOST * metric.scale * float(points["mean"].min())
+        axis.set_ylim(top=min(axis.get_ylim()[1], highest))
+        style.plain_ticks(axis.xaxis)
+        style.plain_ticks(axis.yaxis)
+    handles, _ = axes[0].get_legend_handles_labels()
+    style.legend_below(figure, handles, min(4, len(handles)))
+    return figure
+
+
+def _draw_method(
+    axis: Axes, run: Run, rung: RungRecord, points: pd.DataFrame, metric: Metric
+) -> None:
+    """Draw the means of a method and its band; without points, its constant mean."""
+    color, label, scale = style.color(rung.index), run.label(rung), metric.scale
+    if points.empty:
+        mean = scale * run.of_rung(rung.index)[column("test", metric.name)].mean()
+        axis.axhline(mean, color=color, linestyle="--", linewidth=1, label=label)
+        return
+    samples, look = points["samples"], {**style.look(rung.index), "markersize": 4, "lw": 1.2}
+    axis.plot(samples, scale * points["mean"], label=label, **look)
+    low, high = scale * points["low"], scale * points["high"]
+    axis.fill_between(samples, low, high, color=color, alpha=0.12, lw=0)

@@ -61,7 +61,6 @@ def _caption(results: LadderResults) -> str:
     position=10,
 )
 def draw_tradeoff(results: LadderResults) -> Drawing | None:
-    """Draw ECE against accuracy, with arrows between steps or the Pareto front of methods."""
     run = results.run
     columns = {"test/accuracy": "accuracy", "test/ece": "ece"}
     names = ["rung", "network_seed", "head_seed", "split_seed", *columns]
@@ -90,10 +89,8 @@ def draw_tradeoff(results: LadderResults) -> Drawing | None:
 
 
 def _draw_rung(axis: Axes, rows: pd.DataFrame, rung: RungRecord) -> None:
-    """Draw the trials of a rung, if several, and their mean with its spread."""
     x, y = 100 * rows["accuracy"], 100 * rows["ece"]
-    look: dict[str, Any] = {"color": style.color(rung.index), "marker": style.marker(rung.index)}
-    spread: dict[str, Any] = {}
+    look, spread = style.look(rung.index), {}
     if len(rows) > 1:
         spread = {"xerr": x.std(), "yerr": y.std()}
         is_image = len(rows) > _MOST_POINTS
@@ -105,28 +102,23 @@ def _draw_rung(axis: Axes, rows: pd.DataFrame, rung: RungRecord) -> None:
 
 
 def _face(rung: RungRecord) -> str | tuple[float, float, float]:
-    """Return the fill of a mark: none unless the rung is a base or a step."""
     return style.color(rung.index) if rung.kind in ("base", "step") else "none"
 
 
 def _legend_mark(run: Run, rung: RungRecord, is_empty: bool) -> Line2D:
     """Return a mark and a label; for a rung without values, a label with the reason."""
-    index = rung.index
-    marker, label = style.marker(index), f"{rung.label} ({run.ended(index)})"
+    look, label = style.look(rung.index), f"{rung.label} ({run.ended(rung.index)})"
     if is_empty:
-        marker, label = "", f"{rung.label}: {run.failures(index) or 'no numbers'}"
-    return Line2D(
-        [], [], linestyle="none", marker=marker, markersize=6, color=style.color(index),
-        markerfacecolor=_face(rung), label=label,
-    )  # fmt: skip
+        look["marker"], label = "", f"{rung.label}: {run.failures(rung.index) or 'no numbers'}"
+    look |= {"linestyle": "none", "markersize": 6, "markerfacecolor": _face(rung)}
+    return Line2D([], [], **look, label=label)
 
 
 def draw_critical_difference(result: Friedman | None) -> Drawing | None:
     """Draw mean ranks on a line; bars join methods that do not differ in Nemenyi's test."""
     if result is None or result.statement:
         return None
-    methods = list(result.ranks.index)
-    p_values = result.nemenyi
+    methods, p_values = list(result.ranks.index), result.nemenyi
     if p_values is None:  # Friedman's test is not significant: with p = 1, one bar joins all
         p_values = pd.DataFrame(1.0, index=methods, columns=methods)
     colors = {method: style.color(index) for index, method in enumerate(methods)}
@@ -146,8 +138,8 @@ def draw_critical_difference(result: Friedman | None) -> Drawing | None:
     for label in drawn["labels"]:
         label.set_color("0.1")  # the palest colours are not legible as text
     # The marks of the library, hidden above, have one shape for all methods.
-    for index, (method, rank) in enumerate(result.ranks.items()):
-        axis.scatter(rank, 0, s=24, color=colors[method], marker=style.marker(index), zorder=10)
+    for index, rank in enumerate(result.ranks):
+        axis.scatter(rank, 0, s=24, zorder=10, **style.look(index))
     axis.set_xlabel(f"mean rank by {METRICS[result.metric].head}, 1 is best", fontsize=8)
     axis.xaxis.set_label_position("top")
     return figure
@@ -224,14 +216,12 @@ def _cost_caption(results: LadderResults) -> str:
     position=70,
 )
 def draw_cost(results: LadderResults) -> Drawing | None:
-    """Draw bars for the median seconds and memory of each rung, and lines for the range."""
     run = results.run
     table = cost_table(run)
     if table.empty:
         return None
     rungs = list(table["rung"].unique())
-    quantities = set(table["quantity"])
-    shown = [quantity for quantity in PANELS if quantity in quantities]
+    shown = [quantity for quantity in PANELS if quantity in set(table["quantity"])]
     figure, axes = style.subplots(
         1, len(shown), figsize=(style.TEXT_IN, 0.19 * len(rungs) + 1.0), sharey=True, squeeze=False
     )
@@ -243,10 +233,9 @@ def draw_cost(results: LadderResults) -> Drawing | None:
     for rung in rungs:
         rows = table[(table["rung"] == rung) & table["quantity"].isin(list(_OTHER))]
         counts = " and ".join(dict.fromkeys(map(str, rows["n"])))
-        lacking = ""
         if len(rows) < len(_OTHER):
-            lacking = f", no {_OTHER[rows['quantity'].item()]}"
-        labels.append(f"{run.labels[rung]} (n = {counts}{lacking})")
+            counts += f", no {_OTHER[rows['quantity'].item()]}"
+        labels.append(f"{run.labels[rung]} (n = {counts})")
     axes[0, 0].set_yticks(range(len(rungs)), labels, fontsize=7)
     axes[0, 0].invert_yaxis()
     if "total_s" in shown:
@@ -256,7 +245,6 @@ def draw_cost(results: LadderResults) -> Drawing | None:
 
 
 def _draw_bars(axis: Axes, rows: pd.DataFrame, heights: list[int], quantity: str) -> None:
-    """Draw the bars of the rungs that have the quantity, with their values behind them."""
     colors = list(map(style.color, rows["rung"]))
     axis.barh(heights, rows["median"], height=0.7, color=colors)
     if quantity == "total_s":  # the rest of a bar is the trial's own time
@@ -265,13 +253,13 @@ def _draw_bars(axis: Axes, rows: pd.DataFrame, heights: list[int], quantity: str
             axis.barh(heights, rows[part], height=0.7, left=left, color=grey)
             left = left + rows[part]
     for height, row in zip(heights, rows.to_dict("records"), strict=True):
-        median = Cell.measured(row["median"]).text
+        text = Cell.measured(row["median"]).text
         if row["n"] > 1:
             axis.hlines(height, row["least"], row["most"], color="0.1", linewidth=1)
-        ratio = row.get("ratio", math.nan)
-        of_plain = "" if math.isnan(ratio) else f" ({ratio:.2f} x)"
+        if not math.isnan(row.get("ratio", math.nan)):
+            text += f" ({row['ratio']:.2f} x)"
         axis.annotate(
-            f"{median}{of_plain}", (row["most"], height), xytext=(3, 0),
+            text, (row["most"], height), xytext=(3, 0),
             textcoords="offset points", va="center", fontsize=6.5,
         )  # fmt: skip
     # Room for the numbers behind the bars.

@@ -35,19 +35,16 @@ _GROUPS = (
 def draw_suggestions(
     axis: Axes, search: SearchResults, table: pd.DataFrame, x: Any, y: Any
 ) -> None:
-    """Draw a mark for each finished suggestion of each of ``_GROUPS``."""
     is_done, is_within = table["mean"].notna(), table["is_within"]
     is_chosen = table["number"] == search.outcome.chosen
     masks = (is_within, ~is_within, search.are_defaults(table), is_chosen)
     for mask, (label, mark, size, color, face, zorder) in zip(masks, _GROUPS, strict=True):
         rows = table[is_done & mask]
         if len(rows):
-            if mark == "o":
-                label += f" ({len(rows)})"
             axis.plot(
                 x[rows.index], y[rows.index], linestyle="none", marker=mark, markersize=size,
-                color=color, markerfacecolor=face, markeredgewidth=0.8,
-                zorder=zorder, label=label,
+                color=color, markerfacecolor=face, markeredgewidth=0.8, zorder=zorder,
+                label=f"{label} ({len(rows)})" if mark == "o" else label,
             )  # fmt: skip
     if is_wide(table["mean"]):
         axis.set_yscale("log")
@@ -76,7 +73,6 @@ def best_so_far(table: pd.DataFrame, metric: str) -> "pd.Series[float]":
     position=10,
 )
 def draw_history(search: SearchResults) -> Drawing | None:
-    """Draw the metric of each suggestion in order, and the best so far; failures at the top."""
     metric = search.metrics[0]
     table = search.figure_table(metric)
     if table["mean"].isna().all():
@@ -107,11 +103,6 @@ def draw_history(search: SearchResults) -> Drawing | None:
     return figure
 
 
-def front(rows: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
-    """Return the Pareto front of the rows; of equal rows, the first."""
-    return unbeaten(rows, metrics).drop_duplicates(metrics)
-
-
 @SEARCH_FIGURES.register
 @report_figure(
     name="front",
@@ -123,7 +114,6 @@ def front(rows: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
     position=60,
 )
 def draw_front(search: SearchResults) -> Drawing | None:
-    """Draw two metrics of every suggestion, and the Pareto front of those within the guard."""
     spare = "ece" if search.metrics == ["accuracy"] else "accuracy"
     up, along = [*search.metrics, spare][:2]
     table = search.figure_table(up)
@@ -133,7 +123,7 @@ def draw_front(search: SearchResults) -> Drawing | None:
     scales = METRICS[along].scale, METRICS[up].scale
     figure, axis = style.subplots(figsize=(style.TEXT_IN * 0.85, 3))
     # Only within the guard: others have lost too much accuracy to be chosen.
-    best = front(table[table["is_within"]], [up, along])
+    best = unbeaten(table[table["is_within"]], [up, along]).drop_duplicates([up, along])
     axis.plot(
         scales[0] * best[along], scales[1] * best[up], color="black", linewidth=1, marker="o",
         markersize=6, markerfacecolor="none", label=f"front within the guard ({len(best)})",
@@ -161,16 +151,14 @@ def coordinates(search: SearchResults, table: pd.DataFrame) -> pd.DataFrame:
     """Return heights in [0, 1] on the axis of each setting that varies; NaN if not used."""
     columns = {}
     for name in search.only_settings or search.settings:
-        values = table[name].dropna()
-        if values.nunique() > 1:
-            if not is_numeric(values):
-                numbers = values.map(str).map(sort_texts(values).index).astype(float)
+        numbers = table[name].dropna()
+        if numbers.nunique() > 1:
+            if not is_numeric(numbers):
+                numbers = numbers.map(str).map(sort_texts(numbers).index)
             elif search.outcome.settings[name].get("log", False):
-                numbers = values.astype(float).map(np.log10)
-            else:
-                numbers = values.astype(float)
-            heights = (numbers - numbers.min()) / (numbers.max() - numbers.min())
-            columns[name] = heights.reindex(table.index)
+                numbers = numbers.astype(float).map(np.log10)
+            numbers = numbers.astype(float)
+            columns[name] = (numbers - numbers.min()) / (numbers.max() - numbers.min())
     return pd.DataFrame(columns, index=table.index)
 
 
@@ -188,7 +176,6 @@ def coordinates(search: SearchResults, table: pd.DataFrame) -> pd.DataFrame:
     position=50,
 )
 def draw_parallel(search: SearchResults) -> Drawing | None:
-    """Draw every finished suggestion as a line over the settings, coloured by the metric."""
     metric = search.metrics[0]
     rows = search.figure_table().dropna(subset="mean")
     is_less_better = METRICS[metric].is_less_better
@@ -202,8 +189,7 @@ def draw_parallel(search: SearchResults) -> Drawing | None:
     down = -(-steps // _STEPS)
     figure, axes = style.subplots(down, figsize=(style.TEXT_IN, 3.1 * down), squeeze=False)
     values = METRICS[metric].scale * rows["mean"]
-    norm_class = LogNorm if is_wide(values) else Normalize
-    norm = norm_class(values.min(), values.max())
+    norm = (LogNorm if is_wide(values) else Normalize)(values.min(), values.max())
     cmap = "cividis_r" if is_less_better else "cividis"
     is_chosen = rows["number"] == search.outcome.chosen
     across = -(-steps // down)
@@ -249,13 +235,8 @@ def _ticks(
 ) -> list[tuple[float, str]]:
     """Return heights and texts of ticks: every value, or both ends and the middle of a range."""
     if not is_numeric(values) or values.nunique() <= 3:
-        ticks = set()
-        for height, value in zip(heights, values, strict=True):
-            text = value if isinstance(value, str) else f"{value:g}"
-            ticks.add((float(height), text))
-        return sorted(ticks)
+        texts = [value if isinstance(value, str) else f"{value:g}" for value in values]
+        return sorted(set(zip(map(float, heights), texts, strict=True)))
     low, high = float(values.min()), float(values.max())
-    middle = (low + high) / 2
-    if has_log:
-        middle = (low * high) ** 0.5
+    middle = (low * high) ** 0.5 if has_log else (low + high) / 2
     return [(height, f"{value:.3g}") for height, value in ((0, low), (0.5, middle), (1, high))]

@@ -47,7 +47,6 @@ _PAIRED = 4  # settings of which ``heat_map`` shows each pair
     position=20,
 )
 def draw_sensitivity(search: SearchResults) -> Drawing | None:
-    """Draw the metric against each of the most important settings."""
     names = search.shown_settings()
     if not names:
         return None
@@ -125,13 +124,6 @@ def _positions(values: "pd.Series[Any]") -> tuple[Any, list[str]]:
     return texts.map(names.index) + 0.5 * ((order + 0.5) / sizes - 0.5), names
 
 
-def _describe_importance(search: SearchResults) -> str:
-    importance = search.outcome.importance
-    if not importance.shares:
-        return search.note()
-    return f"The best {importance.top} are compared with all {importance.done} finished ones."
-
-
 @SEARCH_FIGURES.register
 @report_figure(
     name="importance",
@@ -140,12 +132,14 @@ def _describe_importance(search: SearchResults) -> str:
         "Difference between the distributions of a setting in the best suggestions and in all "
         "of them (PED-ANOVA)."
     ),
-    caption=_describe_importance,
+    caption=lambda search: (
+        f"The best {search.outcome.importance.top} are compared with all "
+        f"{search.outcome.importance.done} finished ones."
+    ),
     absent=lambda search: search.outcome.importance.statement,
     position=30,
 )
 def draw_importance(search: SearchResults) -> Drawing | None:
-    """Draw the importance of each setting for each metric, in percent of the sum."""
     importance = search.outcome.importance
     if not importance.shares:
         return None
@@ -183,7 +177,6 @@ def draw_importance(search: SearchResults) -> Drawing | None:
     position=40,
 )
 def draw_pairs(search: SearchResults) -> Drawing | None:
-    """Draw a heat map of the metric over each pair of ``only_settings`` or of important ones."""
     if len(search.only_settings) == 1:
         raise UserError("heat_map shows two settings or more, not 1")
     names = search.only_settings or search.shown_settings()[:_PAIRED]
@@ -255,9 +248,7 @@ def _nearest_index(values: "pd.Index[Any]", defaults: Mapping[str, Any]) -> int 
     default = defaults.get(str(values.name))
     if isinstance(values[0], str):
         return list(values).index(str(default)) if str(default) in values else None
-    if default is None:
-        return None
-    return int(np.argmin(np.abs(values.to_numpy(dtype=float) - default)))
+    return None if default is None else int(np.argmin(np.abs(values.to_numpy(float) - default)))
 
 
 @SEARCH_FIGURES.register
@@ -274,7 +265,6 @@ def _nearest_index(values: "pd.Index[Any]", defaults: Mapping[str, Any]) -> int 
     position=70,
 )
 def draw_shares(search: SearchResults) -> Drawing | None:
-    """Draw the share of suggestions within each distance of the best."""
     table, metric = search.within_guard(), METRICS[search.metrics[0]]
     away = np.sort(distances(table, metric.name).dropna().to_numpy())
     if len(away) < 2:

@@ -1,7 +1,5 @@
 """Pictures of calibration: what is drawn, on numbers worked by hand."""
 
-from dataclasses import replace
-
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -217,16 +215,6 @@ def test_the_map_has_a_dot_a_sample_and_is_the_same_twice(out):
     assert places[0].shape == (30, 2)
     assert (places[0] == places[1]).all()
     assert "30 samples" in maps[0].get_title()
-
-
-def test_corruptions_without_accuracy_have_no_figure(out):
-    fake_results.add_shifts(out, ["generated/fog"])
-    sweep = load(out)
-    lost = [name for name in sweep.trials if name.startswith("generated/fog") and "acc" in name]
-    assert lost
-    reduced = replace(sweep, trials=sweep.trials.drop(columns=lost))
-    assert draw_corruption(LadderResults(sweep)) is not None
-    assert draw_corruption(LadderResults(reduced)) is None
 
 
 def test_published_corruptions_are_drawn_before_generated_ones(out):

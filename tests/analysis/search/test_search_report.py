@@ -18,7 +18,6 @@ from analysis.search.figures.points import (
     best_so_far,
     coordinates,
     draw_history,
-    front,
 )
 from analysis.search.figures.settings import draw_pairs, draw_shares
 from analysis.search.load import is_complete, load_search
@@ -73,23 +72,12 @@ def test_a_suggestion_is_a_row_with_the_spread_over_its_seeds(out):
     )
 
 
-def test_settings_stand_in_the_order_of_their_importance(out):
-    assert load_search(out).settings == ["head.lr", "head.shape", "head.width"]
-
-
 def test_the_best_so_far_counts_only_what_keeps_the_accuracy(tmp_path):
     fake_results.write_search(tmp_path, [LINEAR, *POINTS], [0.3, *ECES])
     search = load_search(tmp_path)
     best = best_so_far(search.table(), "ece").tolist()
     assert best[2:] == pytest.approx([0.06, 0.04, 0.04])
     assert best[0] != best[0]  # nothing within the guard yet
-
-
-def test_the_front_is_what_no_other_beats_in_both(out):
-    table = load_search(out).table()
-    points = table.assign(ece=[0.06, 0.2, 0.04, 0.04], accuracy=[0.9, 0.8, 0.85, 0.85])
-    best = front(points, ["ece", "accuracy"])
-    assert best["number"].tolist() == [2, 0]  # 3 equals 2, the earlier one stands for both
 
 
 def test_the_best_table_names_baseline_defaults_and_the_choice(out):
@@ -347,10 +335,3 @@ def test_lines_of_parallel_coordinates_are_logarithmic_where_the_search_is(out):
     assert heights["head.lr"].tolist() == pytest.approx([0.5, 0, 0.849, 1], abs=0.001)
     assert heights["head.width"].isna().tolist() == [False, True, False, True]
     assert heights["head.shape"].tolist() == [0, 1, 0, 1]
-
-
-def test_a_search_report_refuses_a_published_table(out):
-    refusal = CliRunner().invoke(app, ["report", str(out), "--published", "fedlas/table1"])
-    assert "contains a search" in str(refusal.exception)
-    report = CliRunner().invoke(app, ["report", str(out)])
-    assert "2 (chosen)" in report.stdout

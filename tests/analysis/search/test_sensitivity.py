@@ -4,9 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.load import read_trials
 from analysis.search import tables
-from tune_calib.results.tables import write_results
 
 
 def row(gamma, lr=0.01, ece=np.nan, width=64):
@@ -38,18 +36,9 @@ def test_a_heat_map_of_a_search_is_cut_into_parts(searched):
     assert np.diff(rates).tolist() == pytest.approx([np.diff(rates).mean()] * 4, abs=0.05)
 
 
-def test_the_share_within_counts_what_diverged_against_it(searched):
-    shares = tables.share_within(searched, margins=[0.0, 0.01, 1.0])
-    assert shares["within"].tolist()[::2] == [1, 60]
-    assert shares["share"].tolist()[::2] == pytest.approx([1 / 61, 60 / 61])
-    best = searched["mean"].min()
-    assert shares["within"][1] == (searched["mean"] <= best + 0.01).sum()
-
-
 def test_where_more_is_better_the_distance_counts_down_from_the_largest():
     table = pd.DataFrame({"mean": [0.5, 0.9, 0.88]})
-    shares = tables.share_within(table, "accuracy", [0.0, 0.02])
-    assert shares["within"].tolist() == [1, 2]
+    assert tables.distances(table, "accuracy").tolist() == pytest.approx([0.4, 0, 0.02])
 
 
 def test_a_trend_is_of_parts_with_equally_many_suggestions(searched):
@@ -87,14 +76,3 @@ def test_numbers_beside_other_values_are_in_the_order_of_numbers():
     assert curve["suggestions"].tolist() == [2, 1, 1, 1, 1, 1]
     grid = tables.heat_map(table, "head.lr", "head.width", bins=7)["mean"]
     assert list(grid.columns) == order
-
-
-def test_trials_are_read_from_a_folder_and_a_retried_one_counts_once(tmp_path):
-    def trial(name, status):
-        return {"schema_version": 1, "spec_hash": name, "rung": 0, "status": status}
-
-    write_results(tmp_path, "a", {"trials": [trial("x", "crashed"), trial("y", "done")]})
-    write_results(tmp_path, "b", {"trials": [trial("x", "done")]})
-    trials = read_trials(tmp_path)
-    assert sorted(trials["spec_hash"]) == ["x", "y"]
-    assert set(trials["status"]) == {"done"}

@@ -15,7 +15,6 @@ from tests.support import cli, command_line, here, rows
 from tune_calib.experiments.reproduced import TableRequest, build_file, update_lock
 from tune_calib.files.documents import seal
 from tune_calib.results.folders import LOCK, read_lock
-from tune_calib.spec.recipe import RECIPES
 from tune_calib.spec.reproduction import REPRODUCTIONS, ReproduceRequest
 
 TABLE = "maccal/table5"
@@ -113,29 +112,6 @@ def test_impossible_tables_are_listed_together_before_anything_starts(tmp_path, 
         "--gpu-model", "A100-80GB",
     )  # fmt: skip
     assert "no scale 'gpu'" in message
-
-
-@pytest.mark.parametrize("name", list(REPRODUCTIONS))
-def test_weights_to_start_from_are_of_a_recipe_that_takes_some(name):
-    for scale, settings in REPRODUCTIONS[name].scales.items():
-        for own in settings:
-            is_started = bool(own.recipe) and RECIPES[own.recipe].pretrained
-            assert is_started == (own.start is not None), scale
-            assert not own.start or (len(own.backbones) == 1 and not own.weights)
-
-
-@pytest.mark.parametrize(
-    ("setting", "told"),
-    [
-        ("nets.epochs=3", "--set nets.epochs: write slot.key"),
-        ("precision=bf16", "--set precision=bf16: write slot.key=value"),
-        ("head.gama=1", "no rung has a setting head.gama; did you mean 'gamma'?"),
-        ("network.precision=fp99", "network.precision: must be 'fp32'"),
-    ],
-)
-def test_a_wrong_setting_is_reported_at_the_option(setting, told, refusal):
-    message = refusal("reproduce", TABLE, "--scale", "smoke", "--set", setting)
-    assert message.removeprefix("error: ").startswith(told)
 
 
 FEW = ("maccal/table5", "tst/reproduction", "fedlas/table1")

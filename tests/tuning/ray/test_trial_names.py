@@ -1,13 +1,10 @@
 """How Ray trials are called where people read."""
 
-from dataclasses import replace
-
 import pytest
 
 from tune_calib.spec.ladder import LADDERS, expand
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
-from tune_calib.tuning.search.definition import Candidates
-from tune_calib.tuning.work.jobs import format_suggestions, make_plan
+from tune_calib.tuning.work.jobs import make_plan
 
 SEEDS = {
     "paired": (Seeds((0, 1), (0, 1), is_paired=True), "seed 1"),
@@ -29,19 +26,3 @@ def test_networks_and_heads_are_numbered_and_named_by_rung_and_seed(kind):
     assert last.title.startswith(f"head{'s' * (first < total)} {numbers} of {total}: + ")
     assert last.title.endswith(told)
     assert last.config()["title"] == last.title
-
-
-@pytest.mark.parametrize(
-    ("numbers", "seeds", "message"),
-    [
-        ([4], 1, "suggestion 4, seed 0"),
-        ([3, 4, 5], 1, "suggestions 3-5, seed 0"),
-        ([3, 5], 2, "suggestions 3, 5, seeds 0-1"),
-    ],
-)
-def test_trials_of_a_search_are_named_after_their_suggestions(numbers, seeds, message):
-    candidates = Candidates(
-        "mac_cal", replace(ResolvedRequest(), seeds=Seeds.count(seeds, None, None))
-    )
-    trials = [trial for number in numbers for trial in candidates.trials({}, number)]
-    assert format_suggestions(trials) == message

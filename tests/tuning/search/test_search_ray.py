@@ -168,23 +168,6 @@ def test_the_test_split_is_read_once_for_the_choice(finished_search, tmp_path):
     assert len(refused.stderr.strip().splitlines()) == 1
 
 
-@pytest.mark.slow
-def test_a_search_of_a_space_with_three_points_finishes(tmp_path):
-    out = tmp_path / "few"
-    command = ["search", "temperature", *QUICK[:2], "--trials", 40, "--at-once", 2, "--out", out]
-    done = here(*command)
-    assert done.returncode == 0, done.stderr
-    assert "all 3 planned suggestions ended" in done.stdout
-    assert "40 were requested, but there are no more points" in done.stdout
-    output = here("status", out).stdout
-    assert "finished" in output
-    assert "go on" not in output
-    times = stamps(out)
-    assert here("resume", out, "--trials", 80).returncode == 0
-    assert stamps(out) == times
-    assert "80 were requested, but there are no more points" in here("report", out).stdout
-
-
 NETWORKS = ["search", "ls", "--epochs", 3, "--set", "network.augment=none", "--metric", "nll"]
 
 
@@ -212,17 +195,3 @@ def test_a_diverging_baseline_ends_the_search_in_one_line(tmp_path):
     done = here(*command, "--set", "network.lr=1e30", "--out", tmp_path / "all")
     assert done.returncode == 2
     assert "the baseline network diverged" in done.stderr
-
-
-@pytest.mark.ray
-@pytest.mark.slow
-def test_diverging_networks_fail_in_the_study_and_do_not_end_the_search(tmp_path):
-    setting = ["--set", "network.clip_grad_norm=null", "--set", "network.lambda_bdc=1e38"]
-    command = ["search", "cpc", "--epochs", 1, *setting, "--trials", 3]
-    done = here(*command, "--out", tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "3 suggestions diverged" in done.stdout
-    assert "no suggestion keeps the accuracy" in done.stdout
-    statuses = {row["rung_label"]: row["status"] for row in rows(tmp_path)}
-    assert statuses.pop("baseline") == "done"
-    assert set(statuses.values()) == {"diverged"}

@@ -1,5 +1,6 @@
 """One truth of a search: its rows, whatever is lost of them, of its study, or who else writes."""
 
+import resource
 import shutil
 from dataclasses import replace
 
@@ -14,6 +15,7 @@ from tests.tuning.search.support import (
     searched,
     stored,
 )
+from tune_calib.api.runs import evaluate_search
 from tune_calib.errors import UserError
 from tune_calib.results.manifests import RUN_MANIFEST, SearchManifest
 from tune_calib.results.selection import EVALUATION
@@ -21,13 +23,14 @@ from tune_calib.results.tables import write_results
 from tune_calib.spec.names import JOURNAL, SEARCH_EVALUATED, SEARCH_MANIFEST
 from tune_calib.spec.request import EvaluateRequest
 from tune_calib.tuning.context import Context
+from tune_calib.tuning.plan import execute_run
 from tune_calib.tuning.progress.tracker import Tracker
-from tune_calib.tuning.run import execute_run
 from tune_calib.tuning.search.definition import SuggestionResult
-from tune_calib.tuning.search.evaluate import evaluate_choice, plan_evaluation
+from tune_calib.tuning.search.evaluate import plan_evaluation
 from tune_calib.tuning.search.outcome import write_outcome
 from tune_calib.tuning.search.run import count_suggestions, load_search, open_state
 from tune_calib.tuning.search.state import StudySource
+from tune_calib.tuning.search.storage import _Journal
 from tune_calib.tuning.search.study import SearchStudy, search_status
 from tune_calib.tuning.work.provenance import Provenance
 
@@ -142,6 +145,19 @@ def test_a_study_in_a_database_has_one_driver(finished_search, tmp_path):
     assert again.states() == ["done", *["running"] * 5]
 
 
+def test_a_full_disk_leaves_the_journal_whole(tmp_path):
+    journal = _Journal(tmp_path / JOURNAL)
+    journal.append_logs([{"op": 1}])
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20, limits[1]))
+    try:
+        with pytest.raises(OSError, match="No space left"):
+            journal.append_logs([{"op": 2, "text": "x" * 50}])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert (tmp_path / JOURNAL).read_bytes() == b'{"op":1}\n'
+
+
 NOWHERE = "127.0.0.1:1"
 
 
@@ -181,7 +197,7 @@ def test_an_evaluation_that_cannot_begin_does_not_end_its_search(finished_search
     copy_of(finished_search, out)
     request = EvaluateRequest(out=str(out), seeds=2, address=NOWHERE)
     with pytest.raises(UserError, match="no Ray cluster"):
-        evaluate_choice(request, "it", Context())
+        evaluate_search(request, "it", Context())
     assert not (out / SEARCH_EVALUATED).exists()
     assert not (out / EVALUATION / RUN_MANIFEST).exists()
 

@@ -16,7 +16,6 @@ from tests.tuning.search.support import (
     GIVEN,
     any_job,
     definition_of,
-    moved,
     row,
     searched,
 )
@@ -25,7 +24,6 @@ from tune_calib.files.documents import seal
 from tune_calib.results.manifests import (
     ReadRecord,
     SearchEvaluated,
-    SearchManifest,
 )
 from tune_calib.results.selection import BASELINE_AT_CHANCE, describe_no_gain
 from tune_calib.spec.metrics import METRICS, format_value, searchable_metrics
@@ -93,40 +91,12 @@ def test_a_baseline_at_chance_is_reported(tmp_path, flags):
     assert (search.warnings() == [BASELINE_AT_CHANCE]) == is_chance
 
 
-def extended_manifest(out, *lengths) -> SearchManifest:
-    """The manifest of a search that was asked for in some lengths, each by a command."""
-    question = definition_of("mac_cal")
-    for count in lengths:
-        job = replace(any_job(out), definition=question, length=count)
-        manifest = moved(job, command=f"search --trials {count}").build_manifest()
-        out.mkdir(exist_ok=True)
-        manifest.write(out)
-    return manifest
-
-
-@pytest.mark.parametrize(
-    ("lengths", "commands"),
-    sample([((8,), [8]), ((8, 16), [8, 16]), ((8, 8, 16, 9, 40), [8, 16, 40]), ((16, 8), [16])], 1),
-)
-def test_the_page_lists_every_command_that_extended_the_search(tmp_path, lengths, commands):
-    manifest = extended_manifest(tmp_path / "asked", *lengths)
-    assert manifest.trials == max(lengths)
-    assert manifest.command == f"search --trials {lengths[0]}"
-    fake_results.write_search(tmp_path, POINTS, [0.07, 0.2, 0.04, 0.05])
-    path = tmp_path / SEARCH_MANIFEST
-    fields = {key: manifest.plain()[key] for key in ("command", "commands")}
-    path.write_bytes(seal(json.loads(path.read_text()) | fields))
-    write_search_report(tmp_path)
-    page = (tmp_path / "report.html").read_text()
-    assert "\n".join(f"search --trials {count}" for count in commands) in page
-
-
 CHOICE = {"version": 1, "trial": 3, "settings": {"head.lr": 0.1}, "rule": "best"}
 
 
 def read(out, seeds, extend=False, choice=CHOICE):
-    request = EvaluateRequest(out=str(out), seeds=seeds, extend=extend)
-    record = add_read(SearchEvaluated(**choice), request, f"evaluate --seeds {seeds}")
+    test_read = ReadRecord(seeds=seeds, command=f"evaluate --seeds {seeds}")
+    record = add_read(SearchEvaluated(**choice), out, test_read, extend)
     record.write(out)
     return [read.seeds for read in record.reads]
 
@@ -194,11 +164,3 @@ def test_the_seeds_of_an_evaluation_are_new_to_networks_and_heads(networks, head
     request = EvaluateRequest(out=str(tmp_path / "out"), seeds=2)
     chosen_seeds = build_run(search, choice, request, "it").resolved.seeds
     assert chosen_seeds == Seeds((fresh, fresh + 1), (fresh, fresh + 1), is_paired=True)
-
-
-def test_retries_do_not_make_a_space_larger(tmp_path):
-    state = searched(tmp_path / "out", definition_of("temperature"), 64)
-    points = len(state.study.states())
-    assert state.study.planned(64) == points
-    state.study.retry("done")
-    assert state.study.planned(64) == 2 * points

@@ -72,11 +72,8 @@ def _disk(radius: float, edge: float) -> Tensor:
 
 
 def _glass(pixels: Tensor, strength: tuple[float, int, int], chance: Chance) -> Tensor:
-    """Replace each pixel by one near it, in an image that is blurred before and after.
-
-    The benchmark's program is meant to swap pixels. Its assignment, however, copies them from
-    positions that it has not reached yet, so that all pixels can be copied at once.
-    """
+    # The benchmark's program is meant to swap pixels. Its assignment, however, copies them from
+    # positions that it has not reached yet, so that all pixels can be copied at once.
     deviation, near, rounds = strength[0] * scale(pixels), strength[1], strength[2]
     near = round(near * scale(pixels))
     pixels = (255 * blurred(pixels, deviation) + 1e-3).floor() / 255
@@ -315,17 +312,7 @@ MAIN = tuple(name for name in KINDS if name in CORRUPTION_KINDS)
 
 
 def corrupted(images: Tensor, indices: Tensor, kind: str, severity: int) -> Tensor:
-    """Corrupt some images deterministically.
-
-    Args:
-        images: (N, C, H, H), uint8; they are not changed.
-        indices: (N,), int64, position of each image in its data set, which seeds its noise.
-        kind: a key of ``KINDS``; kinds with ``needs_colour`` need C = 3.
-        severity: one of ``SEVERITIES``; 5 is the worst.
-
-    Returns:
-        (N, C, H, H), uint8, on the device of the images.
-    """
+    """Corrupt images (N, C, H, H) uint8 with noise that ``indices`` (N,) int64 seed."""
     record = KINDS[kind]
     chance = Chance(child_seed(0, f"corruption/{kind}", severity), indices.to(images.device))
     pixels = images.float() / 255

@@ -17,10 +17,7 @@ _BITS = 24  # precision of float32
 
 
 class Chance:
-    """A stream of random numbers for each image, independent of the batch and the device.
-
-    All images share the seed; their ``indices`` (N,) int64 distinguish the streams.
-    """
+    """A stream of random numbers for each image, by its index (N,), whatever the batch."""
 
     def __init__(self, seed: int, indices: Tensor) -> None:
         self.streams = _mixed(_mixed(indices) + seed)
@@ -81,11 +78,7 @@ def blurred(
     border: Literal["nearest", "reflect"] = "nearest",
     truncate: float = 4.0,
 ) -> Tensor:
-    """Convolve rows and columns of (..., H, H) with a Gaussian, as ``scipy.ndimage`` does.
-
-    ``deviation`` is in pixels, ``truncate`` in deviations. The border repeats the last pixel or
-    reflects the image.
-    """
+    """Convolve rows and columns of (..., H, H) with a Gaussian, as ``scipy.ndimage`` does."""
     reach = int(truncate * deviation + 0.5)
     if reach == 0:
         return pixels
@@ -117,10 +110,9 @@ def zoomed(pixels: Tensor, factor: float) -> Tensor:
 
 
 def moved(pixels: Tensor, radius: float, deviation: float, angles: Tensor) -> Tensor:
-    """Blur (N, C, H, H) along lines in one direction, like ImageMagick's motion blur.
+    """Blur (N, C, H, H) along lines at angles (N,) in degrees, like ImageMagick's motion blur.
 
-    The weights along a line of 2 ceil(``radius``) + 1 pixels are one half of a Gaussian, whose
-    ``deviation`` is in pixels. ``angles`` (N,) are in degrees. The border is repeated.
+    The weights along a line of 2 ceil(``radius``) + 1 pixels are one half of a Gaussian.
     """
     samples, channels, side = pixels.shape[:3]
     steps = torch.arange(2 * math.ceil(radius) + 1)

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from tune_calib.data import rules
 from tune_calib.data.base import Source, Split
@@ -27,8 +28,7 @@ from tune_calib.data.layouts import Layouts, locate_files, read_fields
 from tune_calib.errors import DamagedFileError, DataNotFoundError, reading
 from tune_calib.spec.datasets import DATASETS
 
-SVHN_CLASSES, SVHN_SHAPE = 10, (32, 32, 3)
-SVHN_FILES = ("train_32x32.mat", "test_32x32.mat")
+SVHN_CLASSES, SVHN_FILES = 10, ("train_32x32.mat", "test_32x32.mat")
 TINY_CLASSES, TINY_FOLDER = 200, "tiny-imagenet-200"
 CUB_CLASSES, CUB_FOLDER = 200, "CUB_200_2011"
 CUB_LISTS = ("images.txt", "image_class_labels.txt", "train_test_split.txt")
@@ -64,7 +64,7 @@ def _read_svhn(files: tuple[Path, ...], _: Format) -> Source:
         with reading(file, "is not a complete file of svhn", "download it again"):
             content = loadmat(file, variable_names=("X", "y"))
             pixels, labels = content["X"], content["y"].reshape(-1).astype(np.int64)
-            if pixels.dtype != np.uint8 or pixels.shape != (*SVHN_SHAPE, len(labels)):
+            if pixels.dtype != np.uint8 or pixels.shape != (32, 32, 3, len(labels)):
                 raise ValueError(f"X is {pixels.dtype} {pixels.shape}")
             if labels.min() < 1 or labels.max() > SVHN_CLASSES:
                 raise ValueError(f"a label is not in 1..{SVHN_CLASSES}")
@@ -91,10 +91,8 @@ def _classes(archive: Path) -> dict[str, int]:
     """Return the label of each class, its position among the sorted names."""
     names = sorted({line[0].strip() for line in read_fields(archive / "wnids.txt", 1)})
     if len(names) != TINY_CLASSES:
-        raise DamagedFileError(
-            f"{archive / 'wnids.txt'} lists {len(names)} classes, expected {TINY_CLASSES}; unpack "
-            "it again"
-        )
+        file = archive / "wnids.txt"
+        raise DamagedFileError(f"{file} lists {len(names)} classes, not 200; unpack it again")
     return dict(zip(names, range(TINY_CLASSES), strict=True))
 
 
@@ -130,23 +128,21 @@ def _find_cub(archive: Path) -> tuple[Path, ...]:
 def _read_cub(files: tuple[Path, ...], format_: Format) -> Source:
     listed, classes, parts, *images = files
     numbers = [number for number, _ in read_fields(listed, 2)]
-    labels = torch.tensor(_values(classes, numbers)) - 1
+    labels = _values(classes, numbers) - 1
     require_range(classes, labels, CUB_CLASSES)
-    is_training = torch.tensor(_values(parts, numbers)).bool()
+    is_training = _values(parts, numbers).bool()
     split = split_of_files(list(zip(images, labels.tolist(), strict=True)), format_)
     return Source(*(split.take(part.nonzero()[:, 0]) for part in (is_training, ~is_training)))
 
 
-def _values(file: Path, numbers: list[str]) -> list[int]:
+def _values(file: Path, numbers: list[str]) -> Tensor:
     with reading(file, "does not have a number for every image", "unpack it again"):
         values = {number: int(value) for number, value in read_fields(file, 2)}
-        return [values[number] for number in numbers]
+        return torch.tensor([values[number] for number in numbers])
 
 
 def _find_aircraft(archive: Path) -> tuple[Path, ...]:
-    lists = locate_files(
-        tuple((archive / "data").joinpath(x) for x in AIRCRAFT_LISTS), AIRCRAFT_HINT
-    )
+    lists = locate_files(tuple(map((archive / "data").joinpath, AIRCRAFT_LISTS)), AIRCRAFT_HINT)
     images = [file for listed in lists for file, _ in _listed(listed)]
     return locate_files((*lists, *images), AIRCRAFT_HINT)
 

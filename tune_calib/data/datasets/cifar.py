@@ -20,8 +20,6 @@ from tune_calib.data.layouts import Layouts, find_unpacked
 from tune_calib.errors import DamagedFileError
 from tune_calib.spec.datasets import DATASETS, Quick
 
-CHANNELS, SIZE = 3, 32
-
 # The superclass of each class of CIFAR-100, as in the files; torchvision does not read it.
 COARSE = (
     4, 1, 14, 8, 0, 6, 7, 7, 18, 3, 3, 14, 9, 18, 7, 11, 3, 9, 7, 11,
@@ -70,11 +68,7 @@ class Cifar:
 
 
 def over_fitted(epochs: int) -> Quick:
-    """Return the cheapest setting with over-confident networks on two cores.
-
-    The network is trained on a twentieth of the training split, fits all of it, and is
-    over-confident by far more than 5 points (docs/pages/recipes.md).
-    """
+    """Return the cheapest setting with over-confident networks (docs/pages/recipes.md)."""
     return Quick(
         title="over-fitted on a twentieth of the training split, without augmentation",
         settings={
@@ -96,10 +90,8 @@ for _files, _title, _epochs, _fields in (
     (CIFAR10, "CIFAR-10", 10, {"rules": rules.CIFAR10}),
     (CIFAR100, "CIFAR-100", 16, {"rules": rules.CIFAR100, "coarse": COARSE}),
 ):
-    _pixels = Format(CHANNELS, SIZE)
-    _layouts = Layouts(
-        _files.name, _files.classes, _files.hint, _pixels, find=_files.find, read=_files.read
-    )
+    _name, _classes = _files.name, _files.classes
+    _layouts = Layouts(_name, _classes, _files.hint, Format(3, 32), _files.find, _files.read)
     # Constants as in the code of Mukhoti et al., also for CIFAR-100. (For its test images their
     # code uses those of ImageNet: `data.test_norm: legacy_imagenet`.)
     _info = _layouts.record(

@@ -39,8 +39,7 @@ CARVED = "carved"  # rule of ``data.split`` that uses a fifth of the training pa
 TEST_PARTS = ("test", "val", "valid", "validation")
 DECODING = 2  # must be raised when other pixels or labels are read from the same files
 
-Images = list[tuple[Path, int]]
-"""Files of images and their labels."""
+Images = list[tuple[Path, int]]  # files and their labels
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,8 +84,7 @@ class General:
         refuse_crop(stored, size)
         reading = self._reading(slot, channels, stored)
         info = replace(DATASETS[self.name], stored=stored, channels=channels, **reading)
-        source = open_source(info, root, cache)
-        summary = summarise(source)
+        summary = summarise(open_source(info, root, cache))
         if min(summary.std) == 0:
             raise UserError(
                 f"{scan.where}: a channel has the same value in all training images and carries no "
@@ -104,12 +102,10 @@ class General:
         return names if len(names) == slot.info.classes else ()
 
     def _reading(self, slot: DataSlot, channels: int, stored: int) -> dict[str, Any]:
-
         def load(root: Path | None) -> Source:
             scan = self.scan(root, slot)
-            is_size_kept = slot.resize is None and scan.side == stored
-            convert_grey = slot.grey == "convert"
-            format_ = Format(channels, stored, resize=not is_size_kept, convert_grey=convert_grey)
+            resize = slot.resize is not None or scan.side != stored
+            format_ = Format(channels, stored, resize, convert_grey=slot.grey == "convert")
             return _load(scan, format_, slot)
 
         columns = (slot.image_column, slot.label_column, slot.classes)
@@ -151,8 +147,9 @@ def _folder_parts(
     root: Path | None, classes: Sequence[str] = ()
 ) -> tuple[Images, Images, Sequence[str]]:
     folder = locate_folder(FOLDER, root, FOLDER_HINT)
-    train = folder / "train"
-    names = _class_folders(train) if train.is_dir() else []
+    train, names = folder / "train", []
+    if train.is_dir():
+        names = [path.name for path in _list_shown(train) if path.is_dir()]
     if len(names) < 2:
         raise DataNotFoundError(f"{FOLDER}: {train} has {len(names)} class folders; {FOLDER_HINT}")
     if classes and (wrong := sorted({*classes} ^ {*names})):
@@ -172,14 +169,6 @@ def _list_shown(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
 
 
-def _class_folders(part: Path) -> list[str]:
-    paths = _list_shown(part)
-    for path in paths:
-        if not path.is_dir() and path.suffix.lower() in Image.registered_extensions():
-            raise DamagedFileError(f"{path} is in no class folder; move it into one, or away")
-    return [path.name for path in paths if path.is_dir()]
-
-
 def _files_below(folder: Path) -> Iterator[Path]:
     for path in _list_shown(folder):
         if path.is_dir():
@@ -189,9 +178,11 @@ def _files_below(folder: Path) -> Iterator[Path]:
 
 
 def _list_images(part: Path, classes: Sequence[str]) -> Images:
-    foreign = sorted({*_class_folders(part)} - {*classes})
-    if foreign:
-        raise DamagedFileError(f"{part / foreign[0]} belongs to a class that train does not have")
+    for path in _list_shown(part):
+        if path.is_dir() and path.name not in classes:
+            raise DamagedFileError(f"{path} belongs to a class that train does not have")
+        if not path.is_dir() and path.suffix.lower() in Image.registered_extensions():
+            raise DamagedFileError(f"{path} is in no class folder; move it into one, or away")
     images: Images = []
     for label, name in enumerate(classes):
         files = []
@@ -215,16 +206,10 @@ def _scan_folder(root: Path | None, slot: DataSlot) -> Scan:
         labels = [label for _, label in train]
         images = [train[labels.index(label)] for label in range(len(classes))]
     is_grey, side = scan_headers((file, str(file)) for file, _ in images)
+    where, names = locate_folder(FOLDER, root, FOLDER_HINT), tuple(classes)
     read_test = partial(split_of_files, test) if test else None
-    return Scan(
-        where=locate_folder(FOLDER, root, FOLDER_HINT),
-        train=partial(split_of_files, train),
-        test=read_test,
-        classes=len(classes),
-        names=tuple(classes),
-        is_grey=is_grey,
-        side=side,
-    )
+    read_train = partial(split_of_files, train)
+    return Scan(where, read_train, read_test, len(names), names, is_grey, side)
 
 
 def _locate_folder(root: Path | None) -> tuple[Path, ...]:
@@ -247,14 +232,12 @@ def _locate_parquet(root: Path | None) -> tuple[Path, ...]:
 
 def _scan_parquet(root: Path | None, slot: DataSlot) -> Scan:
     train, test = _parquet_parts(root)
-    image: tuple[str, ...] = huggingface.IMAGE_COLUMNS
-    label: tuple[str, ...] = (*huggingface.LABEL_COLUMNS, "labels")
-    if slot.image_column:
-        image = (slot.image_column,)
-    if slot.label_column:
-        label = (slot.label_column,)
-    columns = huggingface.Columns(image, label, guess=True, classes=slot.classes or None)
-    columns = columns.settled(train[0])
+    columns = huggingface.Columns(
+        image=(slot.image_column,) if slot.image_column else huggingface.IMAGE_COLUMNS,
+        label=(slot.label_column,) if slot.label_column else (*huggingface.LABEL_COLUMNS, "labels"),
+        guess=True,
+        classes=slot.classes or None,
+    ).settled(train[0])
     labels = huggingface.read_labels(train, columns, len(slot.classes) or None)
     batches = huggingface.read_batches((*train, *test), columns)
     if slot.grey != "convert":
@@ -262,15 +245,8 @@ def _scan_parquet(root: Path | None, slot: DataSlot) -> Scan:
     is_grey, side = scan_headers(chain.from_iterable(batch.images() for batch in batches))
     read = partial(huggingface.lazy_images, classes=len(slot.classes) or None, columns=columns)
     read_test = partial(read, test) if test else None
-    return Scan(
-        where=train[0].parent,
-        train=partial(read, train),
-        test=read_test,
-        classes=len(slot.classes) or int(labels.max()) + 1,
-        names=columns.classes or (),
-        is_grey=is_grey,
-        side=side,
-    )
+    classes, names = len(slot.classes) or int(labels.max()) + 1, columns.classes or ()
+    return Scan(train[0].parent, partial(read, train), read_test, classes, names, is_grey, side)
 
 
 def _refuse(text: str, _: Path | None) -> NoReturn:

@@ -81,7 +81,6 @@ class PatchTransform(nn.Module):
         self.norm = nn.BatchNorm2d(len(basis), eps=5e-4, affine=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Transform images."""
         components = self.norm(F.conv2d(x, self.basis))
         return F.relu(torch.cat([components, -components], 1))
 
@@ -90,7 +89,6 @@ class GlobalMax(nn.Module):
     """Maximum of each map, (N, C, h, w) -> (N, C), whose gradient is deterministic on a GPU."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the maxima; the gradient is that of the first of equal values."""
         maxima: Tensor = x.flatten(2).max(2).values
         return maxima
 
@@ -166,7 +164,6 @@ class BasicBlock(nn.Module):
                 self.shortcut = nn.Sequential(projection, nn.BatchNorm2d(channels))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Add branch and shortcut, and apply ReLU."""
         branch = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)))))
         if self.shortcut is not None:
             return F.relu(branch + self.shortcut(x))

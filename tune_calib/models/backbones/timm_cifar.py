@@ -166,14 +166,13 @@ def resnet110(channels: int, _: int, init: Init) -> tuple[nn.Module, int]:
 
     # Built by class, since timm has no model of that name. timm's networks start the last BN of a
     # branch at 0, those of the papers do not.
-    block: Any = Bottleneck  # timm's annotations expect an instance, not a class
-    is_zero = init == "timm"
-    model = ResNet(block, (3, 4, 26, 3), num_classes=0, in_chans=channels, zero_init_last=is_zero)
+    kind: Any = ResNet  # timm's annotations expect an instance of a block, not a class
+    model = kind(Bottleneck, (3, 4, 26, 3), 0, channels, zero_init_last=init == "timm")
     use_cifar_stem(model, channels)
     declare_stages(model, resnet_stages)
     if init == "reference":
         reset(model, nn.Conv2d)
-    return model, int(model.num_features)
+    return model, model.num_features
 
 
 def wrn26_10(channels: int, _: int, init: Init) -> tuple[nn.Module, int]:
@@ -184,11 +183,9 @@ def wrn26_10(channels: int, _: int, init: Init) -> tuple[nn.Module, int]:
     """
     from timm.models.resnet import BasicBlock, ResNet
 
-    block: Any = BasicBlock
-    is_zero = init == "timm"
-    model: Any = ResNet(
-        block, (4, 4, 4), 0, channels, channels=(160, 320, 640), zero_init_last=is_zero
-    )
+    kind: Any = ResNet
+    widths = 160, 320, 640
+    model = kind(BasicBlock, (4, 4, 4), 0, channels, channels=widths, zero_init_last=init == "timm")
     # timm's stem has 64 channels, but this one has 16, so that the first block is rebuilt too.
     model.conv1 = nn.Conv2d(channels, 16, 3, 1, 1, bias=False)
     model.bn1 = nn.BatchNorm2d(16)
@@ -214,24 +211,20 @@ def wrn28_10(channels: int, _: int, init: Init) -> tuple[nn.Module, int]:
     from timm.layers.norm_act import BatchNormAct2d
     from timm.models.resnetv2 import ResNetV2
 
-    options: Any = {
-        # By default, timm's class uses GroupNorm and standardised convolutions. Padding "same" pads
-        # a stride of 2 on one side, as the authors' program does; padding both sides would change
-        # the logits.
-        "norm_layer": partial(BatchNormAct2d, momentum=0.01),
-        "conv_layer": partial(create_conv2d, padding="same"),
-    }
-    model: Any = ResNetV2(
-        [4, 4, 4],
-        channels=(160, 320, 640),
-        num_classes=0,
+    kind: Any = ResNetV2
+    sizes = {"layers": [4, 4, 4], "channels": (160, 320, 640), "num_classes": 0, "stem_chs": 16}
+    model = kind(
+        **sizes,
         in_chans=channels,
-        stem_chs=16,
         preact=True,
         basic=True,
         bottle_ratio=1.0,
         zero_init_last=init == "timm",
-        **options,
+        # By default, timm's class uses GroupNorm and standardised convolutions. Padding "same" pads
+        # a stride of 2 on one side, as the authors' program does; padding both sides would change
+        # the logits.
+        norm_layer=partial(BatchNormAct2d, momentum=0.01),
+        conv_layer=partial(create_conv2d, padding="same"),
     )
     model.stem = nn.Conv2d(channels, 16, 3, 1, 1, bias=False)
     draw_fan_out(model.stem)

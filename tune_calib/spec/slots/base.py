@@ -46,8 +46,7 @@ class Slot(StrictModel):
         if settings.get("plugin", plugin) != plugin:
             raise UserError(
                 f"the {cls.kind} slot needs plug-in {short_repr(settings['plugin'])}, but "
-                f"{' + '.join(names)} now comes from {plugin or 'none'}; give the original file as "
-                "`plugin`"
+                f"{' + '.join(names)} now comes from {plugin or 'none'}"
             )
         return {**settings, "plugin": plugin}
 

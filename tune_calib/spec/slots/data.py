@@ -147,9 +147,7 @@ class DataSlot(Slot):
     @model_validator(mode="after")
     def _of_import(self) -> Self:
         if (self.dataset == IMPORTED) != (self.imported is not None):
-            raise ValueError(
-                f"dataset={IMPORTED} and imported=NAME go together: give both, or `imported` NAME"
-            )
+            raise ValueError(f"dataset={IMPORTED} and imported=NAME go together; give both")
         if self.imported is None:
             return self
         for key, info in type(self).model_fields.items():
@@ -202,14 +200,10 @@ class DataSlot(Slot):
             raise ValueError("holdout_shares needs holdout=test; set that, or leave it out")
         if self.holdout == "test" and self.split != "default":
             raise ValueError(
-                "holdout=test trains on the whole training part and splits the test part by a rule "
-                f"of its own; leave split={self.split} out"
+                f"holdout=test splits the test part by its own rule; leave split={self.split} out"
             )
         if self.split_seed is not None and self.split == "val_is_test":
-            raise ValueError(
-                "split=val_is_test selects on the test images, which split_seed never moves; leave "
-                "one of them out"
-            )
+            raise ValueError("split_seed does not go with split=val_is_test; leave one out")
         size, classes, record = self.calib_size, self.info.classes, self.import_record
         if size is None or isinstance(self.imported, str):
             return self

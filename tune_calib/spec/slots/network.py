@@ -1,6 +1,6 @@
 """The slot of the network: how it is trained, or the identity of a frozen one."""
 
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -90,14 +90,25 @@ class NetworkSlot(OptimisedSlot):
         """Return whether `select` or `calib` can change the weights."""
         return self.select != "last" or "calib_pass" in METHODS[self.method].needs
 
+    @model_validator(mode="before")
+    @classmethod
+    def _read_compile(cls, settings: Any) -> Any:
+        if not isinstance(settings, dict) or "compile" not in settings:
+            return settings
+        if settings["compile"] is not False:
+            raise UserError(
+                "network.compile was replaced by network.execution=compiled, and a network that it "
+                "compiled must be trained again"
+            )
+        return {key: value for key, value in settings.items() if key != "compile"}
+
     @model_validator(mode="after")
     def _fits_frozen(self) -> Self:
         if not self.is_frozen:
             return self
         if self.weights is None and self.backbone != IMPORTED:
             raise UserError(
-                "network.epochs is 0, so nothing is trained: set it to 1 or more, or give the file "
-                "of a trained network as `weights`"
+                "network.epochs is 0, so nothing is trained: set it to 1 or more, or give `weights`"
             )
         if self.method != "ce":
             raise UserError(
@@ -110,10 +121,7 @@ class NetworkSlot(OptimisedSlot):
             raise UserError(message, "network.epochs")
         for key in OF_TRAINING:
             if getattr(self, key) != type(self).model_fields[key].default:
-                raise UserError(
-                    f"network.{key}: a frozen network (network.epochs=0) is not trained; leave it "
-                    "out"
-                )
+                raise UserError(f"network.{key}: a frozen network (epochs=0) is not trained")
         return self
 
     @model_validator(mode="after")

@@ -18,7 +18,6 @@ from typing import Any, ClassVar
 from tune_calib.console import echo
 from tune_calib.errors import DamagedFileError, UserError, find_cause
 from tune_calib.files.documents import seal, unseal
-from tune_calib.files.hashes import checksum_of, hash_text
 from tune_calib.files.paths import AnyPath, atomic_write, fetch_files
 from tune_calib.progress import report_progress
 from tune_calib.results.folders import read_identity
@@ -53,7 +52,7 @@ class Logger(ABC):
         folder = out.resolve()
         self.group = f"{folder.parent.name}/{folder.name}"  # e.g. ``runs/mac_cal-digits``
         self._file = out / FOLDER / f"{name}.json"
-        self._sent: dict[str, str] = {}  # status by key of a trial, and the digest of the figures
+        self._sent: dict[str, str] = {}  # status by key of a trial
         # Otherwise everything is sent again.
         with contextlib.suppress(FileNotFoundError, DamagedFileError):
             self._sent = unseal(self._file.read_bytes(), self._file)
@@ -89,16 +88,12 @@ class Logger(ABC):
 
     @abstractmethod
     def _write_figures(self, paths: Sequence[Path]) -> None:
-        """Send the figures of a report, which are PNG files."""
+        """Send the figures of a report, which are PNG files, in place of earlier ones."""
 
     def _begin(self, run: Run) -> tuple[Any, set[int]]:
         if run.key not in self._open:
             self._open[run.key] = self._open_run(run), set()
         return self._open[run.key]
-
-    def _note(self, key: str, value: str) -> None:
-        self._sent[key] = value
-        atomic_write(self._file, seal(self._sent))
 
     def send_epoch(self, run: Run, epoch: int, values: Values) -> None:
         """Send an epoch of a network in training; Ray may report it after its row."""
@@ -123,14 +118,8 @@ class Logger(ABC):
         final = _finite({f"final/{name}": row[name] for name in row if is_metric_column(name)})
         self._end_run(opened, run, row["epoch"] or 0, status=row["status"], final=final)
         del self._open[run.key]
-        self._note(run.key, row["status"])
-
-    def send_figures(self, paths: Sequence[Path]) -> None:
-        """Send figures unless they were sent already."""
-        content = hash_text("\n".join(f"{path.name} {checksum_of(path)}" for path in paths))[:16]
-        if self._sent.get("report") != content:
-            self._write_figures(paths)
-            self._note("report", content)
+        self._sent[run.key] = row["status"]
+        atomic_write(self._file, seal(self._sent))
 
     def close(self) -> None:
         """Close all unfinished runs."""
@@ -160,13 +149,7 @@ class LoggerRequest:
     """The loggers of a call that did not fail, and the folders that they follow."""
 
     def __init__(self, names: Sequence[str]) -> None:
-        self.names, self.folders = list(dict.fromkeys(names)), list[AnyPath]()
-
-    def follow(self, out: AnyPath) -> list[str]:
-        """Return the names of the loggers, and note that they follow a folder."""
-        if out not in self.folders:
-            self.folders.append(out)
-        return self.names
+        self.names, self.folders = list(dict.fromkeys(names)), dict[AnyPath, None]()
 
 
 def flatten_settings(spec: Mapping[str, Any]) -> dict[str, Any]:
@@ -265,13 +248,13 @@ class Follower:
 
 
 def send_figures(names: Sequence[str], out: AnyPath) -> None:
-    """Send the figures in a folder to the loggers that do not have them yet."""
+    """Send the figures in a folder to loggers."""
     paths = [copy for _, copy in fetch_files(out / "figures", "*.png")]
     if not names or not paths:
         return
     for name, kind in load_loggers(names).items():
         try:
-            kind(name, out, read_identity(out) or "").send_figures(paths)
+            kind(name, out, read_identity(out) or "")._write_figures(paths)
         except Exception as error:
             reason = f"{_describe(error)}); they are in {out}/figures"
             echo(f"sending figures to {name} failed ({reason}", err=True)

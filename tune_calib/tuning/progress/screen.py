@@ -2,8 +2,6 @@
 
 import contextlib
 import json
-import os
-import socket
 import sys
 import threading
 import time
@@ -61,11 +59,6 @@ class LineDisplay:
         """Leave the terminal to another program while the block runs."""
         return contextlib.nullcontext()
 
-    def close(self) -> None:
-        """Remove the live view."""
-        with self.hidden():
-            pass
-
 
 def open_display() -> LineDisplay:
     """Open a live view if stderr is a terminal, and a display of lines otherwise."""
@@ -87,7 +80,7 @@ class _LiveDisplay(LineDisplay):
         self._live: Live | None = None
 
     def draw(self, record: Progress, is_urgent: bool) -> None:
-        with self._lock, contextlib.suppress(OSError, ValueError):  # the terminal was closed
+        with self._lock:
             if self._live is None:
                 self._live = Live(
                     console=self._console,
@@ -104,33 +97,13 @@ class _LiveDisplay(LineDisplay):
     def hidden(self) -> Iterator[None]:
         with self._lock:
             if self._live is not None:
-                with contextlib.suppress(OSError, ValueError):  # as above
-                    # Otherwise rich would lose an unfinished line.
-                    sys.stdout.flush()
-                    sys.stderr.flush()
-                    self._live.update("")  # ``stop`` draws once more
-                    self._live.stop()
+                # Otherwise rich would lose an unfinished line.
+                sys.stdout.flush()
+                sys.stderr.flush()
+                self._live.update("")  # ``stop`` draws once more
+                self._live.stop()
                 self._live = None  # rich cannot restart it at another position
             yield
-
-
-class Shielded:
-    """An action that ends no run by an error, the first of which is printed."""
-
-    def __init__(self, action: Callable[..., None], doing: str) -> None:
-        self._action, self._doing, self._has_failed = action, doing, False
-
-    def __call__(self, *arguments: Any) -> None:
-        """Carry it out."""
-        try:
-            self._action(*arguments)
-        except UserError:  # of a disk or folder, which the run reports when it writes there
-            pass
-        except Exception as error:
-            if not self._has_failed:
-                reason = f"{type(error).__name__}: {error}"
-                echo(f"{self._doing} failed ({reason}); the run goes on", err=True)
-            self._has_failed = True
 
 
 class Screen:
@@ -139,17 +112,6 @@ class Screen:
     def __init__(self, title: str) -> None:
         self.tracker = Tracker(title)
         self.display = open_display()
-        self.draw = Shielded(self._draw, "showing the progress")
-
-    def receive(self, event: ProgressEvent) -> None:
-        """Show an event of the driver."""
-        self.tracker.set(event=event)
-        if event.is_urgent:
-            self.draw(True)
-
-    def _draw(self, is_urgent: bool = False) -> None:
-        """Show the current progress."""
-        self.display.draw(self.tracker.record(), is_urgent)
 
     @contextlib.contextmanager
     def phase(self, title: str, total: int, unit: str, kinds: Mapping[str, int]) -> Iterator[None]:
@@ -168,12 +130,25 @@ class Screen:
 def screen(title: str) -> Iterator[Screen]:
     """Open a screen, which shows the progress events of the block."""
     opened = Screen(title)
+
+    def draw(is_urgent: bool = False) -> None:
+        opened.display.draw(opened.tracker.record(), is_urgent)
+
+    def receive(event: ProgressEvent) -> None:
+        opened.tracker.set(event=event)
+        if event.is_urgent:
+            draw_safely(True)
+
     try:
-        with listening(opened.receive), _repeated(opened.draw, opened.display.every_s):
-            opened.draw()
+        with (
+            _repeated(draw, "showing the progress", opened.display.every_s) as draw_safely,
+            listening(receive),
+        ):
+            draw_safely()
             yield opened
     finally:
-        opened.display.close()
+        with opened.display.hidden():
+            pass
 
 
 @contextlib.contextmanager
@@ -187,10 +162,9 @@ def show_driver(folder: AnyPath, tracker: Tracker) -> Iterator[None]:
             return
         tracker.record(every_s).write(folder)
 
-    # A missing file loses no result; on a full disk the trials themselves fail.
-    write_safely = Shielded(write, f"writing {folder / PROGRESS}")
     try:
-        with _repeated(write_safely, every_s):
+        # A missing file loses no result; on a full disk the trials themselves fail.
+        with _repeated(write, f"writing {folder / PROGRESS}", every_s) as write_safely:
             write_safely()
             yield
     finally:
@@ -199,27 +173,40 @@ def show_driver(folder: AnyPath, tracker: Tracker) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _repeated(action: Shielded, every_s: float) -> Iterator[None]:
-    """Repeat an action in a thread while the block runs."""
-    is_over = threading.Event()
+def _repeated(
+    action: Callable[..., None], doing: str, every_s: float
+) -> Iterator[Callable[..., None]]:
+    """Repeat an action in a thread while the block runs; print the first error, which ends no run.
+
+    The block can also carry it out.
+    """
+    is_over, has_failed = threading.Event(), threading.Event()
+
+    def act(*arguments: Any) -> None:
+        try:
+            action(*arguments)
+        except UserError:  # of a disk or folder, which the run reports when it writes there
+            pass
+        except Exception as error:
+            if not has_failed.is_set():
+                reason = f"{type(error).__name__}: {error}"
+                echo(f"{doing} failed ({reason}); the run goes on", err=True)
+            has_failed.set()
 
     def run() -> None:
         while not is_over.wait(every_s):
-            action()
+            act()
 
     thread = threading.Thread(target=run, daemon=True, name="tune-calib screen")
     thread.start()
     try:
-        yield
+        yield act
     finally:
         is_over.set()
         thread.join()
 
 
-# Seconds beyond ``every_s`` after which a silent driver counts as dead.
-SILENT_S = 120.0  # on another machine, whose clock may differ
-_BUSY_S = 900.0  # its process runs here: it is starved, or another process has its number
-_GONE_S = 10.0  # this machine has no such process
+SILENT_S = 120.0  # beyond ``every_s``, after which a driver counts as dead; clocks may differ
 READ_EVERY_S = 1.0
 
 
@@ -239,17 +226,7 @@ def read_progress(folder: AnyPath) -> Progress | None:
 
 def is_dead(record: Progress, now: float) -> bool:
     """Return whether a driver died without removing its file; ``now`` is in seconds since 1970."""
-    silent_s = now - record.written - record.every_s
-    if record.host != socket.gethostname():
-        return silent_s > SILENT_S
-    try:
-        os.kill(record.process, 0)
-    except ProcessLookupError:
-        # Containers may share a host name but not their processes, so it may be alive.
-        return silent_s > _GONE_S
-    except PermissionError:  # it belongs to another user
-        pass
-    return silent_s > _BUSY_S
+    return now - record.written - record.every_s > SILENT_S
 
 
 def is_running(folder: AnyPath) -> bool:
@@ -281,5 +258,6 @@ def watch(folder: AnyPath) -> bool:
             is_first = False
             time.sleep(READ_EVERY_S)
     finally:
-        display.close()
+        with display.hidden():
+            pass
     return True

@@ -31,8 +31,11 @@ class RayExecutor(Executor):
 
     def run(self, source: Source) -> dict[str, str]:
         report_progress("starting workers")
-        if isinstance(source, JobSource):
-            source.cores = self._share_cores(source.passes)
+        if isinstance(source, JobSource) and source.passes and not self.provenance.gpus:
+            # An equal share of the cluster, of as many cores as every node has.
+            nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+            counts = [int(node["CPU"]) for node in nodes if node.get("CPU")]
+            source.cores = min(sum(counts) // source.passes, *counts, MOST_CHUNKS)
         search_alg, ended = _SourceSearcher(source), list[Exception | None]()
         while (part := min(PART, source.total + search_alg.repeats - len(ended))) > 0:
             results = self._tune(search_alg, part, source.at_once)
@@ -48,13 +51,6 @@ class RayExecutor(Executor):
             if error is not None:
                 errors[name] = error
         return report_crashes(errors, self.provenance.out)
-
-    def _share_cores(self, jobs: int) -> int:
-        """Return an equal share of the cluster, of as many cores as every node has."""
-        if self.provenance.gpus or not jobs:
-            return 1
-        counts = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
-        return min(sum(counts) // jobs, *filter(None, counts), MOST_CHUNKS)
 
     def _tune(
         self, search_alg: "_SourceSearcher", part: int, at_once: int | None
@@ -104,11 +100,6 @@ class _SourceSearcher(Searcher):
         self.repeats = 0
         self._first_ids: dict[str, str] = {}  # of repeated jobs: the trials that the source knows
         self.failure: Exception | None = None
-
-    def set_search_properties(
-        self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any
-    ) -> bool:
-        return True  # the source knows its metric and its space
 
     def suggest(self, trial_id: str) -> Any:
         if self.failure is not None:

@@ -70,9 +70,8 @@ def _refuse_small(needs: Sequence[Resources]) -> None:
 @contextlib.contextmanager
 def ray_session(
     address: str | None,
-    environment: Mapping[str, str] = MappingProxyType({}),  # variables of trials on a cluster
     needs: Sequence[Resources] = (),  # for which a cluster must have room
-    everywhere: Mapping[str, str] = MappingProxyType({}),  # variables of all trials
+    variables: Mapping[str, str] = MappingProxyType({}),  # of the environment of trials
 ) -> Iterator[None]:
     """Connect to a cluster or start Ray here; leave a Ray running that is already connected."""
     os.environ.update(_QUIET)
@@ -85,11 +84,11 @@ def ray_session(
     logging.getLogger("ray._private.authentication").setLevel(level)
     is_own = not ray.is_initialized()
     if is_own:
-        _connect(address, {**(environment if address else {}), **everywhere})
-    elif address is not None or everywhere:
+        _connect(address, variables)
+    elif address is not None or variables:
         setting = f"`address` {address}"
         if address is None:
-            name, value = next(iter(everywhere.items()))
+            name, value = next(iter(variables.items()))
             setting = f"{name}={value} in every trial"
         raise UserError(
             f"Ray is already running in this process, so {setting} cannot be set; call "

@@ -12,7 +12,6 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from tune_calib.errors import UserError
-from tune_calib.files.paths import AnyPath
 from tune_calib.results.manifests import SearchManifest, SearchRequestRecord
 from tune_calib.results.selection import BASELINE, Row
 from tune_calib.spec import plugins
@@ -21,7 +20,7 @@ from tune_calib.spec.datasets import flatten
 from tune_calib.spec.ladder import PlannedTrial, Rung, build_rung, build_spec, find_keys
 from tune_calib.spec.methods import METHODS, MethodKind
 from tune_calib.spec.metrics import METRICS, column, refuse_unsearchable
-from tune_calib.spec.names import SEARCH_MANIFEST, is_chance
+from tune_calib.spec.names import is_chance
 from tune_calib.spec.recipe import RECIPES
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.spec.samplers import SAMPLERS
@@ -103,7 +102,8 @@ class Objective:
             numbers.setdefault(self.losses(result), number)
         front = []
         for losses, number in sorted(numbers.items()):
-            if not any(_is_dominated(losses, other) for other in numbers):
+            dominating = (other for other in numbers if all(map(le, other, losses)))
+            if set(dominating) == {losses}:
                 front.append(number)
         return front
 
@@ -118,10 +118,6 @@ class Objective:
         return f"best {best} on select with at most {format_points(self.guard)} of accuracy lost"
 
 
-def _is_dominated(losses: tuple[float, ...], other: tuple[float, ...]) -> bool:
-    return other != losses and all(map(le, other, losses))
-
-
 def compute_means(rows: Sequence[Row], metrics: Iterable[str]) -> list[float]:
     """Compute the mean of each metric on ``select`` over result rows."""
     return [fmean(map(itemgetter(column("select", name)), rows)) for name in metrics]
@@ -130,9 +126,6 @@ def compute_means(rows: Sequence[Row], metrics: Iterable[str]) -> list[float]:
 def list_hashes(trials: Iterable[PlannedTrial]) -> list[str]:
     """Return the spec hash of each trial."""
     return [trial.spec.hash for trial in trials]
-
-
-NO_RUNG = -1
 
 
 @dataclass(frozen=True)
@@ -212,31 +205,28 @@ class SearchDefinition:
         return set(filter(None, origins))
 
     @classmethod
-    def read(
-        cls, manifest: SearchManifest, out: AnyPath, needs_recipe: bool = True
-    ) -> "SearchDefinition":
-        """Restore the definition of the search in a folder; a recipe imports torch."""
-        record = manifest.question
-        plain, seeds = record.plain(), record.seeds
-        for name in ("seeds", "scheduler", "plugins"):  # plug-ins in use are recorded again
-            plain.pop(name, None)
-        try:
-            overrides, defaults = plain.pop("given"), plain.pop("defaults")
-            record_of_recipe = plain.pop("recipe", None)
-            recipe = restore_recipe(overrides, defaults, record_of_recipe) if needs_recipe else None
-            resolved = ResolvedRequest(
-                overrides=overrides,
-                seeds=Seeds(tuple(seeds.network), tuple(seeds.head), seeds.is_paired),
-                recipe=recipe,
-                own_recipes=plain.pop("own_recipes", False),
-            )
-            objective = Objective(tuple(record.objective.metrics), record.objective.guard)
-            return cls(**{**plain, "resolved": resolved, "objective": objective})
-        except (KeyError, TypeError):  # the file of an earlier or a later version
-            raise UserError(
-                f"{out / SEARCH_MANIFEST} was written by another version of tune-calib; update "
-                f"tune-calib, or search in a new `out` ({manifest.command})"
-            ) from None
+    def read(cls, manifest: SearchManifest, needs_recipe: bool = True) -> "SearchDefinition":
+        """Restore the definition of a search; a recipe imports torch."""
+        record, recipe = manifest.question, None
+        if needs_recipe:
+            recipe = restore_recipe(record.given, record.defaults, record.recipe)
+        seeds = record.seeds
+        resolved = ResolvedRequest(
+            overrides=record.given,
+            seeds=Seeds(tuple(seeds.network), tuple(seeds.head), seeds.is_paired),
+            recipe=recipe,
+            own_recipes=record.own_recipes,
+        )
+        return cls(
+            method=record.method,
+            resolved=resolved,
+            objective=Objective(tuple(record.objective.metrics), record.objective.guard),
+            sampler=record.sampler,
+            sampler_seed=record.sampler_seed,
+            population=record.population,
+            lag=record.lag,
+            grid=record.grid,
+        )
 
 
 def restrict_space(
@@ -285,6 +275,11 @@ class Candidates:
                     hint = nearest(key, sorted(keys))
                     raise UserError(f"no rung has a setting {slot}.{key}{hint}", f"{slot}.{key}")
         self.space = restrict_space(method, resolved, grid)
+        if not self.space.settings:
+            raise UserError(
+                f"every setting in the space of {method} is fixed, so nothing is left to search; "
+                f"leave one out, or run tune-calib compare {method}"
+            )
         plain = self.trials({}, 0)[0].spec
         self.defaults: dict[str, Any] = {}
         for name in self.space.settings:
@@ -303,14 +298,6 @@ class Candidates:
             return "head"
         return "posthoc" if "posthoc" in self.slots else "network"
 
-    def refuse_empty(self) -> None:
-        """Refuse a search without settings to search."""
-        if not self.space.settings:
-            raise UserError(
-                f"every setting in the space of {self.method} is fixed, so nothing is left to "
-                f"search; leave one out, or run tune-calib compare {self.method}"
-            )
-
     def first(self) -> list[dict[str, Choice]]:
         """Return the method's defaults on the data set and other published values, each once."""
         points: list[dict[str, Choice]] = []
@@ -326,7 +313,7 @@ class Candidates:
 
     def baseline(self) -> list[PlannedTrial]:
         """Build the network trained with cross entropy, with its own head, for each seed."""
-        trials = self._plan(Rung(BASELINE, ""), NO_RUNG, BASELINE)
+        trials = self._plan(Rung(BASELINE, ""), -1, BASELINE)
         return list(dict(zip(list_hashes(trials), trials, strict=True)).values())
 
     def rung(self, point: Point, label: str = "") -> Rung:

@@ -17,10 +17,8 @@ from tune_calib.spec.ladder import Ladder, Rung
 from tune_calib.spec.names import SEARCH_EVALUATED
 from tune_calib.spec.request import EvaluateRequest
 from tune_calib.spec.resolved import Seeds
-from tune_calib.tuning.context import Context
-from tune_calib.tuning.folder import Result, only_driver
 from tune_calib.tuning.ladder import LadderRun
-from tune_calib.tuning.plan import Plan, build_plan, execute
+from tune_calib.tuning.plan import Plan, build_plan
 from tune_calib.tuning.reuse import Copies
 from tune_calib.tuning.search.run import SearchRun, load_search, open_state
 from tune_calib.tuning.search.state import SearchState
@@ -34,19 +32,10 @@ def plan_evaluation(request: EvaluateRequest, command: str) -> Plan:
         state = open_state(search, is_read_only=True)
         read = ReadRecord(seeds=request.seeds, command=command)
         choice = add_read(find_choice(state), state.out, read, request.extend)
+    # The rows of the search are compared with those of the evaluation.
+    spec, store = search.planned_trials[0].spec, Store(search.location.store)
+    Copies.read([spec], search.location.data_root, store).refuse_other(search.out, [])
     return build_plan(build_run(search, choice, request, command=command))
-
-
-def evaluate_choice(request: EvaluateRequest, command: str, context: Context) -> Result:
-    """Evaluate the choice of a search on test."""
-    out = parse_path(request.out)
-    search = load_search(out, request.study_storage, request.address)
-    with only_driver(out), lost_database(search.location.study_storage):
-        plan = plan_evaluation(request, command)
-        # The rows of the search are compared with those of the evaluation.
-        spec, store = search.planned_trials[0].spec, Store(search.location.store)
-        Copies.read([spec], search.location.data_root, store).refuse_other(out, [])
-        return execute(plan, context)
 
 
 def find_choice(state: SearchState) -> SearchEvaluated:

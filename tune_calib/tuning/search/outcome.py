@@ -1,7 +1,6 @@
 """The result of a search: a file, from which its page is made."""
 
 import json
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,10 +11,10 @@ from tune_calib.results.manifests import VERSION, Importance, SearchOutcome, Sug
 from tune_calib.spec import plugins
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.recipe import QUICK, Recipe
+from tune_calib.spec.request import CompareRequest, format_command
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.settings import find_recipe
 from tune_calib.spec.space import Point
-from tune_calib.text import format_yaml, option_words
 from tune_calib.tuning.folder import Result, RunLocation
 from tune_calib.tuning.search.definition import SearchDefinition
 from tune_calib.tuning.search.state import SearchState
@@ -97,34 +96,31 @@ def format_choice(definition: SearchDefinition, location: RunLocation, point: Po
     name = _find_recipe_name(resolved, settings.get("network.backbone"))
     if _to_text(find_recipe(resolved.overrides, name)) != _to_text(resolved.recipe):
         return ""
-    data = resolved.overrides.get("data", {})
-    options: list[tuple[str, Any]] = []
+    data: Mapping[str, Any] = resolved.overrides.get("data", {})
+    values: dict[str, Any] = {"methods": (definition.method,)}
     if (record := data.get("imported")) is None:
-        options.append(("dataset", data.get("dataset", "digits")))
+        values["dataset"] = data.get("dataset")
     elif names := find_names(record["digest"], Store(location.store)):
-        options.append(("imported", names[0]))
+        values["imported"] = names[0]
     else:
         settings["data.imported"] = record
-    if name:
-        options.append(("recipe", name))
-    options += [("set", setting) for setting in _list_settings(settings)]
     seeds = resolved.seeds
-    counts = {"network-seeds": len(seeds.network), "head-seeds": len(seeds.head)}
     if seeds.is_paired:
-        options.append(("seeds", len(seeds.network)))
+        values["seeds"] = len(seeds.network)
     else:
-        options += [(key, count) for key, count in counts.items() if count > 1]
-    further = {
-        "split-seeds": len(resolved.split_seeds) or None,
-        "data-root": location.data_root,
-        "store": location.store,
-        "address": location.address,
-        "gpus": location.gpus or None,
-        "own-recipes": resolved.own_recipes or None,
-    }
-    options += [(key, value) for key, value in further.items() if value is not None]
-    words = [*option_words(options), *plugins.as_options()]
-    return shlex.join(["tune-calib", "compare", definition.method, *words])
+        values |= {"network_seeds": len(seeds.network), "head_seeds": len(seeds.head)}
+    request = CompareRequest.model_construct(
+        recipe=name,
+        set=settings,
+        split_seeds=len(resolved.split_seeds) or None,
+        data_root=location.data_root,
+        store=str(location.store),
+        address=location.address,
+        gpus=location.gpus,
+        own_recipes=resolved.own_recipes,
+        **values,
+    )
+    return format_command("compare", request, further=plugins.as_options())
 
 
 def _find_recipe_name(resolved: ResolvedRequest, backbone: str | None) -> str | None:
@@ -143,7 +139,3 @@ def _to_text(recipe: Recipe | None) -> str:
     if recipe is None:
         return ""
     return json.dumps([recipe.settings, recipe.plain()], sort_keys=True)
-
-
-def _list_settings(settings: Mapping[str, Any]) -> list[str]:
-    return [f"{key}={format_yaml(value)}" for key, value in settings.items()]

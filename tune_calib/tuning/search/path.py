@@ -17,13 +17,12 @@ from tune_calib.results.tables import read_table
 from tune_calib.spec.design import fit_design
 from tune_calib.spec.ladder import Cell, Design, Factor, Kind, Ladder, Rung
 from tune_calib.spec.request import AblateRequest
-from tune_calib.spec.resolved import ResolvedRequest, Seeds
+from tune_calib.spec.resolved import Seeds
 from tune_calib.spec.space import Point
 from tune_calib.text import format_setting
 from tune_calib.tuning.folder import Result
 from tune_calib.tuning.ladder import LadderRun
-from tune_calib.tuning.plan import Plan, Stage
-from tune_calib.tuning.run import check_run
+from tune_calib.tuning.plan import Plan, Stage, check_run
 from tune_calib.tuning.search.evaluate import add_read, find_choice
 from tune_calib.tuning.search.outcome import compute_importance
 from tune_calib.tuning.search.run import SearchRun, load_search, open_state
@@ -63,46 +62,37 @@ class SearchPath:
     def factors(self) -> dict[str, list[str]]:
         """Return the settings of each factor by its name, the most important factor first.
 
-        A setting that matters in one of the points only belongs to the setting that it depends on.
+        A setting that only one of the points has comes with the setting that it depends on.
         """
-        groups: dict[str, list[str]] = {}
-        for name, setting in self.search.definition.candidates.space.settings.items():
-            ends = self.published.get(name, ...), self.choice.settings.get(name, ...)
-            if ends[0] == ends[1]:
-                continue
-            owner = name
-            for group, members in groups.items():
-                if ... in ends and not setting.only_if.keys().isdisjoint(members):
-                    owner = group
-            groups.setdefault(owner, []).append(name)
-        if not groups:
+        chosen, names = self.choice.settings, []
+        for name, value in self.published.items():
+            if chosen.get(name, value) != value:
+                names.append(name)
+        if not names:
             raise UserError(
                 f"{self.search.out}: the chosen settings are the published ones, so there is no "
                 "path between them"
             )
-        names = sorted(groups, key=lambda name: -self.shares.get(name, 0.0))
-        if len(names) > MOST_FACTORS:
-            others = names[MOST_FACTORS - 1 :]
-            names = names[: MOST_FACTORS - 1]
-            groups[f"{len(others)} others"] = [name for other in others for name in groups[other]]
-            names.append(f"{len(others)} others")
-        return {name: groups[name] for name in names}
+        names.sort(key=lambda name: -self.shares.get(name, 0.0))  # stable without importance
+        alone = names if len(names) <= MOST_FACTORS else names[: MOST_FACTORS - 1]
+        factors = {name: [name] for name in alone}
+        if others := names[len(alone) :]:
+            factors[f"{len(others)} others"] = others
+        return factors
 
     def find_point(self, cell: Cell) -> Point:
         """Return the published point with the chosen settings of some factors."""
-        values = dict(self.published)
-        for name in [name for factor in cell for name in self.factors[factor]]:
-            values.pop(name, None)
-            if name in self.choice.settings:
-                values[name] = self.choice.settings[name]
+        values = {**self.choice.settings, **self.published}
+        for factor in cell:
+            values |= {name: self.choice.settings[name] for name in self.factors[factor]}
         return self.search.definition.candidates.space.active(values)
 
     def describe_factor(self, factor: str) -> str:
         """Describe the changes of a factor, e.g. ``head.lr 0.1 to 0.02``."""
         texts = []
         for name in self.factors.get(factor, ()):
-            first, last = self.published.get(name, "-"), self.choice.settings.get(name, "-")
-            texts.append(f"{name} {format_setting(first)} to {format_setting(last)}")
+            ends = map(format_setting, (self.published[name], self.choice.settings[name]))
+            texts.append(f"{name} {' to '.join(ends)}")
         return ", ".join(texts)
 
     def build_ladder(self, order: Sequence[str], cells: Mapping[str, Cell]) -> Ladder:
@@ -166,10 +156,14 @@ class SearchPath:
         for factor in order[:-1]:  # without the last one, it is the point before
             cells[f"all but {factor}"] = frozenset(order) - {factor}
         search, request = self.search, self.request
-        resolved = replace(search.resolved, seeds=draw_seeds(request, search.resolved))
+        counts = request.seeds, request.network_seeds, request.head_seeds
+        seeds = Seeds.count(*(counts if any(counts) else (SEEDS, None, None)))
+        first = 1 + max([*search.resolved.seeds.network, *search.resolved.seeds.head])
+        networks, heads = (tuple(first + n for n in part) for part in (seeds.network, seeds.head))
+        resolved = replace(search.resolved, seeds=Seeds(networks, heads, seeds.is_paired))
         ladder = fit_design(self.build_ladder(order, cells), resolved)
-        seeds = len(resolved.seeds.pairs())
-        read = ReadRecord(seeds=seeds, command=self.command, points=len(ladder.rungs))
+        count = len(resolved.seeds.pairs())
+        read = ReadRecord(seeds=count, command=self.command, points=len(ladder.rungs))
         return LadderRun(
             ladder,
             resolved,
@@ -186,15 +180,6 @@ class SearchPath:
             order.append(self.choose(self.build_step(order), order))
         left = [factor for factor in self.factors if factor not in order]
         return self.build_step(order) if len(left) > 1 else self.build_points([*order, *left])
-
-
-def draw_seeds(request: AblateRequest, searched: ResolvedRequest) -> Seeds:
-    """Return the requested number of seeds that are new to a search."""
-    counts = request.seeds, request.network_seeds, request.head_seeds
-    seeds = Seeds.count(*(counts if any(counts) else (SEEDS, None, None)))
-    first = 1 + max([*searched.seeds.network, *searched.seeds.head])
-    networks, heads = (tuple(first + n for n in part) for part in (seeds.network, seeds.head))
-    return Seeds(networks, heads, seeds.is_paired)
 
 
 def plan_path(request: AblateRequest, command: str) -> Plan:
@@ -215,7 +200,6 @@ def plan_path(request: AblateRequest, command: str) -> Plan:
         guess = next(factor for factor in path.factors if factor not in order)
         order.append(path.choose(step, order) if stages[-1].work.is_over else guess)
     points = path.build_points([*order, *(name for name in path.factors if name not in order)])
-    for run in (points, *(stage.run for stage in stages[:1])):
-        check_run(run)
+    check_run(points)
     last = Stage(points, points.plan(), path.build)
     return Plan((*stages, last), measured=path.search.out)

@@ -84,7 +84,6 @@ class SearchRun:
                 setting="at_once",
             )
         refuse_large(self.length * len(self.resolved.seeds.pairs()))
-        definition.candidates.refuse_empty()
         if definition.grid:  # values of a user may not fit together
             for point in definition.points:
                 definition.candidates.trials(point, 0)
@@ -290,7 +289,7 @@ def load_search(out: AnyPath, study_storage: str | None, address: str | None = N
     """Load the search of a folder, for another cluster than before if an address is given."""
     describe_unloaded(out, is_run=True)
     manifest = read_search_manifest(out)
-    definition = SearchDefinition.read(manifest, out)
+    definition = SearchDefinition.read(manifest)
     location = RunLocation(
         out=out,
         store=parse_path(manifest.store) if manifest.store else out / "store",

@@ -74,12 +74,10 @@ class SearchStudy:
         self._sampler = SAMPLERS[definition.sampler]
         self._space = restrict_space(definition.method, definition.resolved, definition.grid)
         name = f"tune-calib {identity or definition.identity}"
+        directions = self._objective.directions
         if not is_read_only:
             optuna.create_study(
-                storage=storage,
-                study_name=name,
-                directions=self._objective.directions,
-                load_if_exists=True,
+                storage=storage, study_name=name, directions=directions, load_if_exists=True
             )
         try:
             self._study = optuna.load_study(study_name=name, storage=storage)
@@ -287,7 +285,7 @@ def search_status(out: AnyPath, study_storage: str | None = None, is_running: bo
         url = find_storage(out, study_storage, manifest.study_storage)
         # A grid depends on the method's defaults, and these on the recipe.
         needs_recipe = SAMPLERS[manifest.question.sampler].tries_grid
-        definition = SearchDefinition.read(manifest, out, needs_recipe)
+        definition = SearchDefinition.read(manifest, needs_recipe)
         # By the identity in the manifest, so that plug-ins need not be loaded.
         study = SearchStudy(definition, out, url, is_read_only=True, identity=manifest.search)
         states = [state for state in study.states() if state != "running"]

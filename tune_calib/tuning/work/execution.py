@@ -50,8 +50,8 @@ def open_executor(
     from tune_calib.tuning.ray.session import ray_session
     from tune_calib.tuning.ray.trainables import clear_events
 
-    variables = environment(location.out, location.store)
-    with ray_session(location.address, variables, needs, everywhere=everywhere):
+    variables = environment(location.out, location.store) if location.address else {}
+    with ray_session(location.address, needs, {**variables, **everywhere}):
         try:
             yield RayExecutor(provenance, context)
         finally:

@@ -94,8 +94,8 @@ class Worker:
         data = self.spec.network_data
         development = load_development(data, self.data_root, self.store.images)
         key = canonical_json(self.spec.data)
-        of_driver = self.provenance.digests.get(key, development.digest)
-        if development.digest != of_driver:
+        of_driver = self.provenance.digests.get(key)
+        if of_driver not in (None, development.digest):
             raise RefusedError(
                 f"{data.dataset}: `data_root` {self.data_root} of this node "
                 f"({platform.node()}) contains a different copy ({development.digest}) from that "
@@ -116,19 +116,9 @@ class Worker:
         kind = DevelopmentBank if self.provenance.is_search else FeatureBank
 
         def load_splits() -> tuple[Development, Split | None]:
-            if self.provenance.is_search:
-                return development(), None
-            return development(), self.test_split()
+            return development(), None if self.provenance.is_search else self.test_split()
 
-        return ensure_bank(
-            kind,
-            self.spec,
-            key,
-            store=self.store,
-            splits=load_splits,
-            device=self.device,
-            **options,
-        )
+        return ensure_bank(kind, self.spec, key, self.store, load_splits, self.device, **options)
 
     def save_classifier(
         self, trial: PlannedTrial, result: TrialResult, trainer: HeadBatchTrainer | None, k: int

@@ -42,7 +42,6 @@ from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.metrics import METRICS, column
 from tune_calib.spec.names import WATCHED
 from tune_calib.spec.slots.head import HeadSlot
-from tune_calib.spec.trial import canonical_json
 from tune_calib.tuning.folder import PROFILES
 from tune_calib.tuning.work.rows import TrialResult
 from tune_calib.tuning.work.worker import DONE, Evaluated, Worker, evaluate_trial, summarize
@@ -92,8 +91,11 @@ class NetworkWorker(Worker):
             samples = read_samples(self.store, first.network_id, epochs, spec_hash=first.hash)
             write_results(self.out, self.name, rows, samples=samples)
             last_report |= summarize(results)
-        if imported is None:
-            self._build_banks()
+        if imported is None and self.spec.network.is_frozen and self._can_share:
+            # Its heads have fewer cores. In train mode, one core works in any case.
+            for key in self._bank_keys:
+                if key.bn_mode == "eval":
+                    self.open_bank(key, lambda: self.splits)
         return last_report
 
     def _epoch(self) -> dict[str, float] | None:
@@ -120,7 +122,7 @@ class NetworkWorker(Worker):
         return report
 
     def _evaluate(self, manifest: Mapping[str, Any], started: float) -> list[Evaluated]:
-        logits, on_train = self._outputs(manifest)
+        logits, on_train = self._outputs(manifest), read_train_check(manifest)
         refuse_better(self.spec, self.store, logits)
         base = compute_base_check(logits, on_train)
         predict_s = time.monotonic() - started
@@ -144,32 +146,19 @@ class NetworkWorker(Worker):
             results.append((trial, replace(result, own_s=own_s)))
         return results
 
-    def _build_banks(self) -> None:
-        """Build the banks of the heads on a frozen network, which has more cores than they have."""
-        if not (self.spec.network.is_frozen and self._can_share):
-            return
-        for key in self._bank_keys:
-            # With batch normalisation in train mode, one core works in any case.
-            if key.bn_mode == "eval":
-                self.open_bank(key, lambda: self.splits)
-
-    def _outputs(
-        self, manifest: Mapping[str, Any]
-    ) -> tuple[dict[str, SplitLogits], dict[str, float]]:
-        """Return the logits of the network's own head and its network check on train."""
+    def _outputs(self, manifest: Mapping[str, Any]) -> dict[str, SplitLogits]:
+        """Return the logits of the network's own head."""
         reads_bank = self.spec.data.imported is not None
         if not reads_bank and manifest["regime"] and self._can_share:
             identity = bank_key(self.spec, None).identity
             reads_bank = self._needs_bank or self.store.holds("banks", identity)
         if reads_bank:
             # The bank of clean images has the same numbers as a separate pass.
-            bank = self._open_clean_bank()
-            return bank_logits(bank, self.device), read_train_check(manifest)
+            return bank_logits(self._open_clean_bank(), self.device)
         trained = load_network(self.spec, self.store, self.device)
         info = self.spec.data.info
         test = None if self.provenance.is_search else self.test_split().to(self.device)
-        logits = network_logits(trained, info, self.splits, test=test)
-        return logits, read_train_check(manifest)
+        return network_logits(trained, info, self.splits, test=test)
 
     @property
     def _can_share(self) -> bool:
@@ -229,17 +218,14 @@ class HeadWorker(Worker):
         if self.ended is not None:
             return
         # Post-hoc methods after the same head share it.
-        groups: dict[str, list[PlannedTrial]] = {}
-        slots: dict[str, HeadSlot] = {}
+        groups: dict[HeadSlot, list[PlannedTrial]] = {}
         for trial in self.trials:
             assert trial.spec.head is not None
-            key = canonical_json(trial.spec.head)
-            slots[key] = trial.spec.head
-            groups.setdefault(key, []).append(trial)
+            groups.setdefault(trial.spec.head, []).append(trial)
         self.heads = list(groups.values())
         self.bank = self._find_bank()
         # Steps train the first part; the last step trains the others.
-        first, *self.others = in_parts(list(slots.values()), self.bank)
+        first, *self.others = in_parts(list(groups), self.bank)
         self._begin(first)
         # One at a time by default, for schedulers, which need the reports.
         self.epochs_per_step: int = config.get("epochs_per_step", 1)
@@ -248,13 +234,12 @@ class HeadWorker(Worker):
     def _begin(self, slots: list[HeadSlot]) -> None:
         """Begin a part of the head batch, after freeing the previous one."""
         vars(self).pop("trainer", None)
-        seed = self.spec.network.seed
-        bank = self.bank
+        bank, network, share = self.bank, self.spec.network, self.provenance.gpus
         if slots[0].select != "last":
             bank = bank.for_trial(self.spec)
-        execution = self.spec.network.execution
-        share = self.provenance.gpus
-        self.trainer = HeadBatchTrainer(slots, bank, seed, self.device, execution, share)
+        self.trainer = HeadBatchTrainer(
+            slots, bank, network.seed, self.device, network.execution, share
+        )
         self.history: list[dict[str, list[float]]] = []
 
     def _train_network(self) -> dict[str, Any] | None:
@@ -281,10 +266,8 @@ class HeadWorker(Worker):
         bank = self.open_bank(key, self.development)
         if self.spec.network.is_frozen:
             refuse_better(self.spec, self.store, bank_logits(bank, self.device))
-        self.opened = wanted
-        self.base = compute_base_check(
-            bank_logits(bank, torch.device("cpu")), read_train_check(bank.manifest)
-        )
+        self.opened, logits = wanted, bank_logits(bank, torch.device("cpu"))
+        self.base = compute_base_check(logits, read_train_check(bank.manifest))
         return bank
 
     def step(self) -> dict[str, Any]:
