@@ -132,10 +132,8 @@ def soft_ece(
 
 METHODS.register(
     name="smart",
-    kind="posthoc",
     title="temperature from the margin, by a soft ECE",
-    paper="Guo et al., ICML",
-    **cited("guo2026smart"),
+    **cited("Guo et al., ICML", "guo2026smart"),
     formula=r"""
         p = \operatorname{softmax}(z / T(u)), \quad T(u) = 0.1 + \operatorname{softplus}(h(u)),
         \quad u = \frac{m - \bar m}{\operatorname{sd}(m)}, \quad m = z_{(1)} - z_{(2)},
