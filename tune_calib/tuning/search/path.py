@@ -11,11 +11,12 @@ from typing import ClassVar
 
 from tune_calib.errors import UserError
 from tune_calib.files.paths import AnyPath, parse_path
-from tune_calib.results.manifests import ReadRecord, SearchEvaluated
+from tune_calib.results.manifests import ReadRecord, SearchEvaluated, SearchOutcome
 from tune_calib.results.selection import BASELINE, PATH, Row
 from tune_calib.results.tables import read_table
 from tune_calib.spec.design import fit_design
 from tune_calib.spec.ladder import Cell, Design, Factor, Kind, Ladder, Rung
+from tune_calib.spec.names import SEARCH_EVALUATED
 from tune_calib.spec.request import AblateRequest
 from tune_calib.spec.resolved import Seeds
 from tune_calib.spec.space import Point
@@ -186,9 +187,14 @@ def plan_path(request: AblateRequest, command: str) -> Plan:
     """Plan the steps of a path, and the run of its points."""
     search = load_search(parse_path(str(request.path)), None, request.address)
     space, metrics = search.definition.candidates.space, search.definition.objective.metrics
-    with lost_database(search.location.study_storage):
-        state = open_state(search, is_read_only=True)
-        choice, shares = find_choice(state), compute_importance(state).shares.get(metrics[0], {})
+    if (search.out / SEARCH_EVALUATED).exists():  # the choice is on record, also without the study
+        choice = SearchEvaluated.read(search.out)
+        importance = SearchOutcome.read(search.out).importance
+    else:
+        with lost_database(search.location.study_storage):
+            state = open_state(search, is_read_only=True)
+            choice, importance = find_choice(state), compute_importance(state)
+    shares = importance.shares.get(metrics[0], {})
     published = space.active(search.definition.candidates.defaults)
     path = SearchPath(search, published, choice, shares, request, command)
     order: list[str] = []
