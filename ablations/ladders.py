@@ -24,7 +24,6 @@ def read_ladder(path: Path) -> Ladder:
 
 
 def _divide(values: dict[str, Any]) -> dict[str, Any]:
-    """Return the values of a record, with those of slots in ``slots``."""
     slots = {slot: values.pop(slot) for slot in SLOTS if slot in values}
     return {"slots": slots, **values}
 

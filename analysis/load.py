@@ -19,13 +19,7 @@ from tune_calib.results.manifests import RungRecord, RunManifest
 from tune_calib.results.tables import read_table
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.metrics import BASE, column
-from tune_calib.spec.names import (
-    BELOW,
-    FLAT,
-    HEAD_BELOW,
-    LEAST_SHARPNESS,
-    append_flag_signs,
-)
+from tune_calib.spec.names import BELOW, FLAT, HEAD_BELOW, LEAST_SHARPNESS, append_flag_signs
 
 # Columns that ranks need besides those of their metric.
 _LEAST = {
@@ -142,10 +136,7 @@ class Run:
 
     @cached_property
     def rungs(self) -> list[RungRecord]:
-        """Return the rungs in the order of the ladder, controls last.
-
-        The base of a comparison is plain cross entropy, wherever the user listed it.
-        """
+        """Return the rungs; the base of a comparison is plain cross entropy, wherever it stands."""
         rungs = list(self.manifest.rungs)
         if base := self._plain:
             for position, rung in enumerate(rungs):
@@ -164,10 +155,7 @@ class Run:
 
     @cached_property
     def bases(self) -> dict[int, RungRecord]:
-        """Return the base that each rung is compared with, by index.
-
-        In a ladder, it is the last base up to the rung; the first rung replaces an absent one.
-        """
+        """Return the base of each rung by index: in a ladder, the last one up to the rung."""
         base = self.rungs[0]
         if self.row_name == "method":
             base = next((rung for rung in self.rungs if rung.kind == "base"), base)

@@ -45,12 +45,8 @@ def published(table: str) -> "pd.DataFrame":
     numbers = _read_numbers()
     rows = numbers[numbers["source"] == table]
     if rows.empty:
-        raise UserError(f"no published table {table!r}; known: {', '.join(published_tables())}")
+        raise UserError(f"no published table {table!r}; known: {', '.join(describe_published())}")
     return rows.reset_index(drop=True)
-
-
-def published_tables() -> list[str]:
-    return list(describe_published())
 
 
 @cache

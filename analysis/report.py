@@ -15,13 +15,9 @@ from tune_calib.text import format_count, option_words
 
 
 def write_report(
-    out: AnyPath,
-    published: str | None = None,
-    test: str | None = None,
-    regime: bool = False,
-    metrics: Sequence[str] = (),
-    intervals: bool = False,
-) -> str:
+    out: AnyPath, published: str | None = None, test: str | None = None, regime: bool = False,
+    metrics: Sequence[str] = (), intervals: bool = False,
+) -> str:  # fmt: skip
     # Imported here, since a status needs neither pandas nor matplotlib.
     from analysis.ladder.files import load_run, write_files
 

@@ -142,10 +142,7 @@ def check_is_evaluated(frame: pd.DataFrame, metric: str) -> None:
 
 
 def find_split(run: Run, metric: str, split: str | None = None) -> str:
-    """Return a split with a metric; by default ``test``, or for an OOD metric its only set.
-
-    It is refused if no result has the metric there but some have it elsewhere.
-    """
+    """Return a split with a metric; by default ``test``, or for an OOD metric its only set."""
     if split is None and metric in OOD_METRICS:
         frame = tidy(run, [metric])
         check_is_evaluated(frame, metric)
@@ -209,14 +206,11 @@ def planned_trials(run: Run) -> pd.DataFrame:
         rows = rows.assign(dataset=dataset, backbone=names[2].where(names[0] != "", ""))
         variant, is_users = "#" + rows["imported"], variant == ""
     return rows.assign(
-        source=run.manifest.sweep,
-        method=rows["rung"].map(run.labels),
-        variant=variant,
+        source=run.manifest.sweep, method=rows["rung"].map(run.labels), variant=variant,
         dataset=rows["dataset"].mask(is_users, rows["dataset"].replace(run.manifest.titles)),
-        note=rows["message"].fillna(""),
-        flags=rows["flags"].fillna(""),
+        note=rows["message"].fillna(""), flags=rows["flags"].fillna(""),
         **{name: rows[name].astype("Int64") for name in SEEDS},
-    )
+    )  # fmt: skip
 
 
 def _variant(data: str) -> str:

@@ -52,10 +52,6 @@ class Verdict:
     seeds: int | None = None
     why: str = ""  # reason for making no decision
 
-    @property
-    def width(self) -> float:
-        return max(self.high - self.low, 1e-12)
-
 
 @dataclass(frozen=True)
 class Changes:

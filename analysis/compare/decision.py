@@ -178,16 +178,11 @@ def decide(
 def _test(comparison: Comparison, change: Changes, margin: float | None, alpha: float) -> Decision:
     metric, pairs = parted(comparison.metric)[0], len(change.values)
     decision = Decision(
-        metric=metric,
-        method=comparison.rung,
-        reference=comparison.others[0],
-        margin=margin_of(metric, margin),
-        basis="samples" if pairs == 1 else change.basis,
-        pairs=pairs,
-        difference=change.mean,
-        level=1 - alpha,
+        metric=metric, method=comparison.rung, reference=comparison.others[0],
+        margin=margin_of(metric, margin), basis="samples" if pairs == 1 else change.basis,
+        pairs=pairs, difference=change.mean, level=1 - alpha,
         is_bound=change.error > 0 and not len(change.draws),
-    )
+    )  # fmt: skip
     if change.why == NO_ERROR:
         return replace(decision, why=f"{NO_ERROR}, which --bootstrap 1000 gives")
     if change.why or 1 < pairs < MIN_PAIRS:

@@ -20,12 +20,9 @@ from tune_calib.spec.metrics import METRICS, column
 
 
 def difference(
-    first: Run,
-    second: Run,
-    metrics: Sequence[str] = (),
-    split: str | None = None,
+    first: Run, second: Run, metrics: Sequence[str] = (), split: str | None = None,
     margin: float | None = None,
-) -> View:
+) -> View:  # fmt: skip
     if margin is not None and len(metrics) != 1:
         raise UserError("`margin` applies to a single `metric`, whose unit it has")
     shared = _shared_rungs(first, second)

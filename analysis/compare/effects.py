@@ -20,7 +20,8 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from itertools import chain, combinations, product
+from itertools import chain, combinations, groupby, product
+from operator import attrgetter
 from typing import Any
 
 import pandas as pd
@@ -259,9 +260,8 @@ def tables(run: Run, metric: str, margin: float | None = None) -> list[Table]:
     built: list[Table] = []
     for has_posthoc in layers(run):
         effects = compute_effects(run, metric, margin, has_posthoc)
-        for kind in dict.fromkeys(effect.kind for effect in effects):
-            of_kind = [effect for effect in effects if effect.kind == kind]
-            built.append(_table(run, of_kind, has_posthoc, is_first=not built))
+        for _, of_kind in groupby(effects, key=attrgetter("kind")):
+            built.append(_table(run, list(of_kind), is_first=not built))
     if not built:
         raise UserError(f"{run.out} has no finished cells to compare")
     return built
@@ -273,7 +273,7 @@ def tables_of_page(run: Run) -> list[Table]:
     return list(chain.from_iterable(tables(run, metric) for metric in METRICS_OF_EFFECTS))
 
 
-def _table(run: Run, effects: list[Effect], has_posthoc: bool, is_first: bool) -> Table:
+def _table(run: Run, effects: list[Effect], is_first: bool) -> Table:
     first = effects[0]
     metric, level = first.decision.metric, f"{100 * first.decision.level:.4g} % interval"
     changes = {rung.label.removeprefix("+ "): rung.ingredient for rung in run.manifest.rungs}
@@ -295,7 +295,7 @@ def _table(run: Run, effects: list[Effect], has_posthoc: bool, is_first: bool) -
         }
         records.append(record)
     sentences = [KINDS[first.kind]]
-    if has_posthoc:
+    if first.is_behind:
         sentences[0] += f", with {design_of(run).posthoc} behind each combination"
     if is_first:
         sentences += describe_rules([effect.decision for effect in effects])
@@ -305,17 +305,13 @@ def _table(run: Run, effects: list[Effect], has_posthoc: bool, is_first: bool) -
     if first.kind == "path":
         notes.insert(0, describe_carriers(effects))
     key = f"{first.kind}-{metric}"
-    if has_posthoc:
+    if first.is_behind:
         key += f"-{design_of(run).posthoc}"
     return Table(
-        key,
-        "\n".join(full_stops(sentences)),
-        records,
-        first=list(records[0])[2:5],
+        key, "\n".join(full_stops(sentences)), records, first=list(records[0])[2:5],
         label=label_of("effects", key),
-        is_main=first.kind in ("shapley", "path", "removed", "added"),
-        notes=notes,
-    ).without_blank()
+        is_main=first.kind in ("shapley", "path", "removed", "added"), notes=notes,
+    ).without_blank()  # fmt: skip
 
 
 def view(run: Run, metric: str, margin: float | None = None) -> View:

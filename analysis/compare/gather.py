@@ -121,16 +121,11 @@ def gather(frame: pd.DataFrame, metric: str) -> Scores:
     if not is_counted.any():
         raise UserError("no column has a number for every method: " + "; ".join(notes))
     return Scores(
-        metric=metric,
-        source=", ".join(frame["source"].astype(str).unique()),
-        is_published=bool((frame["status"] == "published").all()),
-        values=values,
-        n=n,
-        never_best=never_best,
-        counted=values.columns[is_counted].to_list(),
-        flags=tidy.flags_of_methods(rows),
-        notes=tuple(notes),
-    )
+        metric=metric, source=", ".join(frame["source"].astype(str).unique()),
+        is_published=bool((frame["status"] == "published").all()), values=values, n=n,
+        never_best=never_best, counted=values.columns[is_counted].to_list(),
+        flags=tidy.flags_of_methods(rows), notes=tuple(notes),
+    )  # fmt: skip
 
 
 def column_name(key: Iterable[str]) -> str:

@@ -27,10 +27,7 @@ UNITS = {"fraction": " points", "nats": " nats", "score": ""}
 
 
 def compare(matched: Matched, baseline: str, test: str) -> pd.DataFrame:
-    """Test each method against a baseline, two-sided, on the blocks in which both have a number.
-
-    Returns a row per method as of ``compare_pairs``, with p_holm over the rows with a p.
-    """
+    """Test each method against a baseline, two-sided; p_holm is over the rows with a p."""
     methods = list(map(str, matched.values))
     if baseline not in methods:
         raise UserError(f"no method {baseline!r} in these results{nearest(baseline, methods)}")

@@ -49,12 +49,9 @@ class RankTable(Scores):
 
 
 def rank(
-    frame: pd.DataFrame,
-    metric: str,
-    ranking: str = "competition",
-    notes: Sequence[str] = (),
+    frame: pd.DataFrame, metric: str, ranking: str = "competition", notes: Sequence[str] = (),
     titles: Mapping[str, str] | None = None,
-) -> RankTable:
+) -> RankTable:  # fmt: skip
     """Rank the methods of a tidy frame in the columns that count, under printed ``titles``."""
     check_metric(metric)
     if ranking not in TIES:

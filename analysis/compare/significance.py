@@ -200,12 +200,9 @@ def friedman_sentence(result: Friedman) -> str:
 
 def _content(verdict: DeclaredTest) -> dict[str, Any]:
     content: dict[str, Any] = {
-        "metric": verdict.matched.metric,
-        "block": verdict.matched.unit,
-        "test": verdict.test,
-        "baseline": verdict.baseline,
-        "methods": json_records(verdict.spreads),
-    }
+        "metric": verdict.matched.metric, "block": verdict.matched.unit, "test": verdict.test,
+        "baseline": verdict.baseline, "methods": json_records(verdict.spreads),
+    }  # fmt: skip
     if (result := verdict.friedman) is None:
         content["comparisons"] = json_records(verdict.comparisons)
         content["decisions"] = json_records(pd.DataFrame(verdict.decisions))

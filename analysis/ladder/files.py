@@ -71,7 +71,7 @@ def write_files(run: Run, test: str | None, options: Sequence[str], folder: Path
     if commands := tuned.list_commands(run):
         parts += ["to repeat a tuned method alone:", *commands]
     bad = run.trials[run.trials["status"] != "done"].fillna({"message": "no message"})
-    reasons = bad["rung_label"].str.cat([bad["status"]], ": ").str.cat([bad["message"]], ", ")
+    reasons = bad["rung_label"] + ": " + bad["status"] + ", " + bad["message"]
     parts += [Prose(f"{count} x {text}") for text, count in Counter(reasons).items()]
     parts += map(Prose, [*tables.weak_heads(run), *gallery.remarks])
     return Text([*parts, *list_files(run.out, names)])
@@ -219,12 +219,8 @@ def page(
     main = tables.ladder(run).with_requested().without_blank()
     main = replace(main, notes=tables.notes(run), caption=main.caption.partition("\n")[2])
     is_evaluation = run.out.name == EVALUATION and (run.out.parent / SEARCH_MANIFEST).exists()
-    main_tables = [
-        main,
-        tuned.table(run),
-        shift_tables.learning_table(run),
-        tables.drawn_intervals(run),
-    ]
+    main_tables = [main, tuned.table(run), shift_tables.learning_table(run)]
+    main_tables += [tables.drawn_intervals(run), tables.recipes(run)]
     shifts = [shift_tables.table(run, shift) for shift in shift_tables.shift_tables(run)]
     tested: dict[str, Table] = {}  # the table of spreads is that of every test
     for verdict in results.verdicts:

@@ -133,10 +133,6 @@ def is_comparable(run: Run, metric: str, split: str = "test") -> "pd.Series[bool
     return is_allowed.astype(bool)
 
 
-def label_column(run: Run) -> dict[str, list[Cell]]:
-    return {run.row_name: list(map(Cell, map(run.label, run.rungs)))}
-
-
 @cached_per_run
 def published_columns(run: Run, metric: str = "ece") -> pd.DataFrame:
     """Return the published numbers by rung label, with a column per (dataset, backbone)."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.ladder.means import label_column, may_win, mean_over, spread_over
+from analysis.ladder.means import may_win, mean_over, spread_over
 from analysis.load import Run, cached_per_run
 from analysis.published import published_titles
 from analysis.shifts import FAMILIES, MEAN, OOD, SEVERITIES, foreign_sets, kind_title
@@ -127,7 +127,7 @@ def means(run: Run, table: ShiftTable) -> pd.DataFrame:
 def table(run: Run, shift: ShiftTable) -> Table:
     """Build the table; rungs that may not win have no mark."""
     numbers = means(run, shift)
-    columns, groups = label_column(run), {}
+    columns, groups = {run.row_name: list(map(Cell, map(run.label, run.rungs)))}, {}
     for shown in shift.columns:
         is_shown = (numbers["set"] == shown.split) & (numbers["metric"] == shown.metric)
         rows: list[Any] = list(numbers[is_shown].itertuples())

@@ -50,7 +50,7 @@ def ladder(run: Run) -> Table:
         frame = pd.DataFrame({"is_empty": values.isna()})
         frame["is_never_best"] = [is_never_best(run.flags(rung.index)) for rung in run.rungs]
         frame["loss"] = values * {"min": 1, "max": -1, None: 0}[metric.direction]
-        order = frame.sort_values(list(frame), kind="stable").index
+        order = frame.sort_values(list(map(str, frame)), kind="stable").index
         records = [records[position] for position in order]
     floors = [record.pop(_FLOOR) for record in records]
     groups = {}
@@ -186,10 +186,10 @@ def _records(run: Run, papers: Mapping[str, Any]) -> list[Record]:
     metrics = run.shown or means.usual_metrics(run.trials)
     table = means.ladder_table(run, (*metrics, "ece")).drop_duplicates(["metric", "rung"])
     rows_of = dict(list(table.groupby("metric")))
-    columns, floors = means.label_column(run), noise_floors(run).to_numpy()
+    columns, floors = {run.row_name: list(map(Cell, map(run.label, run.rungs)))}, noise_floors(run)
     for metric in metrics:
-        cells = []
-        for row in rows_of[metric].itertuples():
+        cells, rows_of_metric = [], list[Any](rows_of[metric].itertuples())
+        for row in rows_of_metric:
             if not row.n:  # says why there is no number
                 cells.append(Cell(run.failures(row.rung) or NOTHING.text))
             elif run.shows_intervals:
@@ -206,7 +206,7 @@ def _records(run: Run, papers: Mapping[str, Any]) -> list[Record]:
         columns[_STEP] = list(map(change_cell, rows_of["ece"]["change_before"]))
     columns[base_head(run)] = list(map(change_cell, rows_of["ece"]["change_base"]))
     columns["trials"] = list(map(Cell.ended, map(run.counts, run.labels)))
-    columns[_FLOOR] = list(map(partial(Cell.number, "ece"), floors.tolist()))
+    columns[_FLOOR] = list(map(partial(Cell.number, "ece"), floors))
     printed = means.published_columns(run)
     for head, key in papers.items():
         values = printed[key].reindex(list(run.labels.values()))
@@ -288,7 +288,7 @@ def trials(run: Run) -> Table:
 def drawn_intervals(run: Run) -> Table:
     if run.intervals.empty:  # a look-up takes a millisecond per cell
         return Table("drawn-intervals", "", [])
-    columns = means.label_column(run)
+    columns = {run.row_name: list(map(Cell, map(run.label, run.rungs)))}
     for metric, rows in means.ladder_table(run).groupby("metric", sort=False):
         numbers = zip(rows["rung"], rows["mean"], strict=True)
         cells = [means.interval_cell(run, rung, str(metric), mean) for rung, mean in numbers]

@@ -118,12 +118,9 @@ def _written(value: Any) -> Any:
 
 
 def write_folder(
-    folder: Path,
-    texts: Mapping[str, str],
-    figures: Sequence[Figure],
-    results: Any,
+    folder: Path, texts: Mapping[str, str], figures: Sequence[Figure], results: Any,
     make_page: Callable[[Gallery, Sequence[str]], str],
-) -> tuple[list[str], Gallery]:
+) -> tuple[list[str], Gallery]:  # fmt: skip
     for name, text in texts.items():
         atomic_write(folder / "tables" / name, printable(text).encode())
     # After the tables, so that no error of a figure can prevent them.

@@ -24,7 +24,6 @@ from analysis.reproduction.tables import VerdictRow
 from analysis.shifts import FAMILIES, FOREIGN_MEAN, OOD, foreign_sets
 from analysis.tables.latex import label_of, latex
 from analysis.tables.render import in_files, markdown
-from analysis.tables.table import Table
 from analysis.text import full_stops
 from analysis.tidy import parted
 from tune_calib.console import Part, Text, printable
@@ -148,9 +147,20 @@ def write_reproduction(
     frames, run_tables, checks = [], [], []
     for entry, run in made.runs:
         overview.add_run(run)
-        checks.append(f"{name_of(run)}: {compute_network_check(run).sentence}.")
-        frames.append(tables.compare_with_print(table, entry, run))
-        run_tables.append(_table(table, run, frames[-1]))
+        check, label = compute_network_check(run).sentence, label_of(table.folder, run.out.name)
+        checks.append(f"{name_of(run)}: {check}.")
+        frame = tables.compare_with_print(table, entry, run)
+        frames.append(frame)
+        caption = f"{table.title}. {describe_setting(run)}. "
+        caption += "Mean ± standard deviation over trials, on test."
+        if frame["difference"].notna().any():
+            caption += " Δ: ours minus the paper's."
+        if source := tables.paper_of(frame):
+            caption += f" {source}."
+        notes = full_stops([*filter(None, [table.note, equal_rungs(run), check])])
+        comparison, key = tables.printed_table(frame), f"table-{run.out.name}"
+        comparison = replace(comparison, key=key, caption=caption, label=label, notes=notes)
+        run_tables.append(comparison)
     frame = pd.concat(frames) if frames else pd.DataFrame(columns=tables.COLUMNS)
     contents = {
         "table.md": "\n\n\n".join(map(markdown, run_tables)) + "\n\n",
@@ -169,20 +179,6 @@ def write_reproduction(
         atomic_write(out / name, printable(text).encode())
     printed: list[Part] = [replace(claims, caption="")] if claims.records else []
     return Text([title, *printed, *checks, f"page: {out / PAGE}"])
-
-
-def _table(table: Reproduction, run: Run, frame: pd.DataFrame) -> Table:
-    caption = f"{table.title}. {describe_setting(run)}. "
-    caption += "Mean ± standard deviation over trials, on test."
-    if frame["difference"].notna().any():
-        caption += " Δ: ours minus the paper's."
-    if source := tables.paper_of(frame):
-        caption += f" {source}."
-    notes = filter(None, [table.note, equal_rungs(run), compute_network_check(run).sentence])
-    return replace(
-        tables.printed_table(frame), key=f"table-{run.out.name}", caption=caption,
-        label=label_of(table.folder, run.out.name), notes=full_stops([*notes]),
-    )  # fmt: skip
 
 
 def describe_verdicts(rows: Sequence[VerdictRow]) -> str:

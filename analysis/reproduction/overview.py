@@ -114,7 +114,15 @@ def _count_outcomes(papers: Mapping[str, Sequence[Made]]) -> list[list[str]]:
     rows = []
     for name, results in papers.items():
         counts = defaultdict[str, Counter[str]](Counter)
-        for row in _distinct(tables.counted(_verdict_rows(results))):
+        distinct: dict[object, VerdictRow] = {}
+        for row in tables.counted(_verdict_rows(results)):
+            verdict = row.verdict
+            pairs = sum(len(comparison.others) for comparison in verdict.claim.comparisons)
+            numbers = verdict.difference, verdict.low, verdict.high
+            key: object = (row.where, verdict.outcome, verdict.comparison.metric, pairs, numbers)
+            # Only one of the verdicts on equal numbers of the same networks.
+            distinct.setdefault(id(row) if math.isnan(verdict.difference) else key, row)
+        for row in distinct.values():
             kind = _REDUCED if row.is_reduced else _ALL
             if row.misfits_views and not row.is_reduced:
                 kind = f"{_ALL}, not fitting the heads' views ({tables.MISFIT})"
@@ -126,18 +134,6 @@ def _count_outcomes(papers: Mapping[str, Sequence[Made]]) -> list[list[str]]:
 
 def _verdict_rows(results: Iterable[Made]) -> list[VerdictRow]:
     return list(chain.from_iterable(result.verdict_rows for result in results))
-
-
-def _distinct(rows: Iterable[VerdictRow]) -> list[VerdictRow]:
-    """Return the verdicts, but only one of those on equal numbers of the same networks."""
-    distinct: dict[object, VerdictRow] = {}
-    for row in rows:
-        verdict = row.verdict
-        pairs = sum(len(comparison.others) for comparison in verdict.claim.comparisons)
-        numbers = verdict.difference, verdict.low, verdict.high
-        key: object = (row.where, verdict.outcome, verdict.comparison.metric, pairs, numbers)
-        distinct.setdefault(id(row) if math.isnan(verdict.difference) else key, row)
-    return list(distinct.values())
 
 
 def _networks(results: Sequence[Made]) -> list[list[str]]:

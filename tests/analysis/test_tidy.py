@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from analysis.load import load
-from analysis.published import compare_with, published, published_tables
+from analysis.published import compare_with, describe_published, published
 from analysis.report import write_report
 from analysis.tidy import (
     COLUMNS,
@@ -70,7 +70,7 @@ def test_a_finished_trial_without_the_metric_is_listed(out):
 
 
 def test_published_tables_are_complete_and_ood_metrics_have_their_split():
-    assert len(published_tables()) == 11
+    assert len(describe_published()) == 11
     row = choose(published("fedlas/table3"), dataset="cifar10", split="ood/svhn").iloc[0]
     assert (row["metric"], row["status"]) == ("auroc", "published")
     assert set(published("maccal/table2")["split"]) == {"ood/average"}

@@ -53,7 +53,7 @@ from tune_calib.engine.machine import set_switches
 from tune_calib.engine.network import NetworkTrainer
 from tune_calib.errors import UserError
 from tune_calib.library.retrained import MemoryBank
-from tune_calib.models.base import build_network
+from tune_calib.models.network import build_network
 from tune_calib.spec.gpus import GPUS, RATES
 from tune_calib.spec.trial import TrialSpec
 

@@ -34,7 +34,7 @@ from tune_calib.engine.weights import match_weights, read
 from tune_calib.files.store import Store
 from tune_calib.methods._base import NetworkContext
 from tune_calib.metrics.summary import evaluate
-from tune_calib.models.base import build_network
+from tune_calib.models.network import build_network
 from tune_calib.spec.datasets import DATASETS, NORMS
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.slots.head import HeadSlot

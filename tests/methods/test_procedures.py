@@ -5,9 +5,8 @@ import math
 import pytest
 import torch
 
-from tests.support import CPU, sample, small_spec
+from tests.support import CPU, sample
 from tune_calib.data.splits import load_development
-from tune_calib.engine.head_batch import HeadBatchTrainer
 from tune_calib.engine.network import NetworkTrainer
 from tune_calib.errors import UserError
 from tune_calib.methods._base import NetworkContext
@@ -196,23 +195,3 @@ def test_logits_in_the_unit_interval_are_still_logits():
     linear, etf = torch.rand(2, 50, 3, generator=chance, dtype=torch.float64)
     labels = linear.argmax(1)
     assert find_share(linear, etf, labels, 0.95) == 1.0  # accurate and not confident
-
-
-# --- V-TST
-
-
-def heads(seeds, **params):
-    return [
-        small_spec(method="vtst", seed=s, lr=1e-3 * (s + 1), params={"latent": 8, **params}).head
-        for s in seeds
-    ]
-
-
-def test_a_variational_head_gives_probabilities_and_has_a_kl(bank):
-    run = HeadBatchTrainer(heads((0, 1)), bank, 0, CPU)
-    next(run)
-    probs = run.predict(bank.select()).exp()
-    assert torch.allclose(probs.sum(-1), torch.ones(probs.shape[:2]), atol=1e-5)
-    assert (run.method.kl > 0).all()
-    _, log_variance = run.method.moments(bank.select().features)
-    assert bool((log_variance < 0).all())

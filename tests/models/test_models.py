@@ -10,8 +10,7 @@ from tests.support import sample
 from tune_calib.engine.execution import compiling
 from tune_calib.errors import RefusedError, UserError
 from tune_calib.models.backbones.small import GlobalMax, PatchTransform
-from tune_calib.models.base import build_network
-from tune_calib.models.network import Network, Output
+from tune_calib.models.network import Network, Output, build_network
 from tune_calib.spec.backbones import BACKBONES
 
 
@@ -245,14 +244,6 @@ def test_every_backbone_of_a_process_is_compiled(compiled_for):
     for network in networks:
         features_of(network, 5)
     assert compiled_for == [5] * len(networks)
-
-
-def test_another_size_of_batches_is_compiled_as_such(compiled_for):
-    network = Network(_Flat(3), 3, 2)
-    for size in (5, 7):
-        features_of(network, size)
-    assert compiled_for == [5, 7]
-    assert all(type(size) is int for size in compiled_for)
 
 
 def test_a_backbone_that_torch_compiles_too_often_is_refused_and_not_left_uncompiled(compiled_for):

@@ -255,11 +255,11 @@ def run(request: RunRequest, command: str, context: Context) -> OpenExperiment:
     for entry in ended:
         failures += [f"{entry.name}: {line}" for line in entry.failures]
         crashed = tuple(entry.failures)
-        if entry.result is not None and is_search(entry.folder):
+        if entry.stopped is not None and is_search(entry.folder):
             storage = file.content.study_storage
             entries[entry.name] = OpenSearch(entry.folder, crashed, storage)
         elif not entry.is_refused:
-            entries[entry.name] = OpenRun(entry.folder, crashed, stopped=entry.stopped)
+            entries[entry.name] = OpenRun(entry.folder, crashed, stopped=entry.stopped or "")
     return OpenExperiment(file.out, entries, tuple(failures))
 
 

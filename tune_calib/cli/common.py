@@ -103,26 +103,22 @@ def open_folder(out: str, runs_plugins: bool = False) -> AnyPath:
 
 def print_each(folder: AnyPath, describe: Callable[[AnyPath], str]) -> None:
     """Print a description of a folder, or of each entry of an experiment file that has one."""
-
-    def format_entry(path: AnyPath) -> str:
-        with damage_in_one_line(str(path)):
-            if path is folder:
-                refuse_empty(path)
-            if note := describe_unloaded(path):
-                echo(f"note: {as_option(note)}", err=True)
-            return as_option(shown(describe(path)))
-
     with damage_in_one_line(str(folder)):
         entries = find_entries(folder)
-    if not entries:
-        echo(format_entry(folder))
     refused = 0
-    for entry in entries:
+    for path in entries or [folder]:
         try:
-            text = format_entry(entry)
+            with damage_in_one_line(str(path)):
+                if not entries:
+                    refuse_empty(path)
+                if note := describe_unloaded(path):
+                    echo(f"note: {as_option(note)}", err=True)
+                text = as_option(shown(describe(path)))
         except UserError as error:
+            if not entries:
+                raise
             text, refused = f"error: {as_option(error)}", refused + 1
-        echo(f"== {entry.name} ==\n{text}\n")
+        echo(f"== {path.name} ==\n{text}\n" if entries else text)
     if refused:  # the other entries are printed nevertheless
         raise typer.Exit(1)
 

@@ -19,8 +19,7 @@ from tune_calib.engine.self_check import Proven, SelfCheck
 from tune_calib.errors import UserError
 from tune_calib.files.store import Store
 from tune_calib.methods._base import Batch, NetworkContext, NetworkMethod
-from tune_calib.models.base import declare_stages
-from tune_calib.models.network import Network
+from tune_calib.models.network import Network, declare_stages
 from tune_calib.spec.methods import METHODS, MethodInfo, Params
 from tune_calib.spec.slots.head import HeadSlot
 from tune_calib.spec.trial import TrialSpec
@@ -59,23 +58,14 @@ class Bench:
 
     @cached_property
     def bank(self) -> FeatureBank:
-        """Return the feature bank of a network trained on the digits for one epoch."""
         spec = TrialSpec.build(network=NETWORK, head={"method": "retrain", **HEAD})
         development = load_development(spec.data, None)
         run = NetworkTraining(spec, self.store, development, CPU)
         while run.step() is not None:
             pass
         run.close()
-        key = bank_key(spec, spec.head)
-        # The test split is loaded only if the bank is not yet in the store.
-        return ensure_bank(
-            FeatureBank,
-            spec,
-            key,
-            self.store,
-            lambda: (development, load_test(spec.data, None)),
-            CPU,
-        )
+        key, splits = bank_key(spec, spec.head), lambda: (development, load_test(spec.data, None))
+        return ensure_bank(FeatureBank, spec, key, self.store, splits, CPU)
 
 
 Run = Callable[[MethodInfo, Bench], None]
@@ -120,7 +110,6 @@ def toy_method(
     epochs: int = 4,
     params: Params | None = None,
 ) -> NetworkMethod:
-    """Build a network method for the toy network in its first step, both of the same dtype."""
     context = NetworkContext(classes, WIDTH, SAMPLES, epochs, seed=0)
     method: NetworkMethod = info.implementation(params or info.params(), context)
     method.adapt(network)
@@ -137,9 +126,8 @@ def toy_batch(
     chance = torch.Generator().manual_seed(2)
     # Drawn in double precision, so that batches of both types have the same numbers.
     images = torch.randn(SAMPLES, 1, 6, 6, generator=chance, dtype=torch.float64).to(dtype)
-    labels = torch.arange(SAMPLES) % classes
     order = torch.arange(SAMPLES) if order is None else order
-    return Batch(images[order], labels[order], order)
+    return Batch(images[order], order % classes, order)
 
 
 def build_trainer(spec: TrialSpec, device: torch.device, steps: int) -> NetworkTrainer:
@@ -148,17 +136,13 @@ def build_trainer(spec: TrialSpec, device: torch.device, steps: int) -> NetworkT
     images = torch.randint(256, shape, dtype=torch.uint8)
     indices = torch.arange(len(images))
     train = Split(images, indices % info.classes, indices)
-    few = Split(images[:1], train.labels[:1], indices[:1])
+    few = train.take(indices[:1])
     return NetworkTrainer(spec, Development(train, few, few), device)
 
 
 def check_methods(
     backbone: str, precision: str, batch_size: int, bench: Bench, device: torch.device
 ) -> Iterator[tuple[str, SelfCheck]]:
-    """Check all network and head methods anew; yield the name and the result.
-
-    Networks have the shape of CIFAR-100; heads stand on the network of ``bench``.
-    """
     data, network = {"dataset": "cifar100"}, {"backbone": backbone, "precision": precision}
     # Before the first check, so that a wrong name is no refusal of each method.
     refuse_slow(TrialSpec.build(data=data, network=network).network.precision, device)

@@ -121,7 +121,6 @@ class Result:
     reason: str = ""
 
     def __str__(self) -> str:
-        """Return a line for the command line."""
         mark = {"passed": "ok", "failed": "FAILED", "skipped": "-"}[self.outcome]
         reason = f": {self.reason}" if self.reason else ""
         return f"{mark:<7} {self.check.name:<12} {self.check.rule}{reason}"
@@ -133,6 +132,7 @@ def checks_of(info: MethodInfo) -> tuple[Check, ...]:
 
 def results(name: str, bench: Bench) -> Iterator[Result]:
     info = METHODS[name]
+    file = getattr(sys.modules.get(info.implementation.__module__), "__file__", None)
     for conformance_check in checks_of(info):
         try:
             conformance_check.run(info, bench)
@@ -141,11 +141,7 @@ def results(name: str, bench: Bench) -> Iterator[Result]:
         except NotApplicableError as error:
             yield Result(conformance_check, "skipped", str(error))
         except Exception as error:  # the code of a plug-in may raise anything
-            yield Result(conformance_check, "failed", _describe_error(error, info.implementation))
+            reason = locate_error(error, lambda path: path == file)
+            yield Result(conformance_check, "failed", reason)
         else:
             yield Result(conformance_check, "passed")
-
-
-def _describe_error(error: Exception, implementation: type) -> str:
-    file = getattr(sys.modules.get(implementation.__module__), "__file__", None)
-    return locate_error(error, lambda path: path == file)

@@ -90,7 +90,6 @@ class _Guard(TorchDispatchMode):
 
 @contextmanager
 def guarded() -> Iterator[None]:
-    """Refuse what a CUDA graph cannot capture in a step on the meta device."""
     try:
         with _FunctionGuard(), _Guard():  # type: ignore[no-untyped-call]
             yield

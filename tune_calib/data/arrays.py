@@ -62,7 +62,6 @@ class Array:
 
 
 def arrays_in(path: Path) -> Mapping[str, Array]:
-    """Return the arrays of a file by name, without reading them."""
     suffix = path.suffix.lower()
     if suffix in _PICKLED:
         raise UserError(f"{path}: reading a pickle could run code; {_FIX}")
@@ -162,7 +161,7 @@ def _names_in_parquet(path: Path) -> list[str]:
     return names
 
 
-def _read_parquet(path: Path, name: str) -> Rows:
+def _read_parquet(path: Path, name: str) -> Any:
     with pq.ParquetFile(path) as file:
         column = file.read(columns=[name])[name]
     if not len(column):

@@ -23,11 +23,7 @@ Read = Callable[[Places], Tensor]
 
 @dataclass(frozen=True, eq=False)
 class LazyImages:
-    """Images of one split, (N, C, H, W) uint8, that are read when they are indexed.
-
-    Indexing with a tensor (M,) or a slice returns a tensor on the device, and so does each part of
-    ``split``.
-    """
+    """Images of one split, (N, C, H, W) uint8, that are read when they are indexed."""
 
     read: Read  # reads images from a memory map, or decodes files
     image: tuple[int, ...]  # (C, H, W)
@@ -104,12 +100,11 @@ class Split:
         return Split(self.images.to(device), labels, indices, self.image_ids)
 
     def take(self, positions: Tensor) -> "Split":
-        labels, indices, image_ids = self.labels[positions], self.indices[positions], None
+        images, image_ids = self.images, None
         if self.image_ids is not None:
             image_ids = self.image_ids[positions.cpu()]
-        if isinstance(self.images, LazyImages):
-            return Split(self.images.take(positions), labels, indices, image_ids)
-        return Split(self.images[positions], labels, indices, image_ids)
+        images = images.take(positions) if isinstance(images, LazyImages) else images[positions]
+        return Split(images, self.labels[positions], self.indices[positions], image_ids)
 
     def resident(self) -> "Split":
         if isinstance(self.images, LazyImages):

@@ -38,8 +38,6 @@ LARGE = 2**30  # size of decoded images in bytes above which a data set stays on
 
 
 class Statistics:
-    """What is read of all images of both parts: train (part 0), then test (part 1)."""
-
     def __init__(self, channels: int) -> None:
         self.checks: list[list[int]] = [[], []]  # CRC-32s of the images
         self.image_ids: list[list[int]] = [[], []]  # number of the first image that is equal
@@ -167,7 +165,6 @@ def _write(file: BinaryIO, source: Source, doing: str) -> None:
 
 
 def _read(path: Path) -> Source:
-    """Open a cache file; the images of a small data set are checked at once."""
     with reading(path, "is not a complete cache file", "delete it"), path.open("rb") as file:
         maps = []
         for _ in ("train", "test"):

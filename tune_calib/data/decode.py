@@ -47,7 +47,6 @@ class Format:
         return self.channels, self.size, self.size
 
     def decode(self, content: bytes | Path, where: str) -> NDArray[np.uint8]:
-        """Return the pixels (size, size, channels) of an image, called ``where`` in messages."""
         side = (self.size, self.size)
         with opened(content, where) as image:
             if not self.resize and image.size != side:
@@ -140,7 +139,6 @@ def scan_headers(images: Iterable[tuple[bytes | Path, str]]) -> tuple[bool, int 
 
 
 def split_of_files(images: Sequence[tuple[Path, int]], format_: Format) -> Split:
-    """Return a split from image files and their labels; images are decoded when they are used."""
     files, labels = zip(*images, strict=True)
 
     def read(rows: Places) -> Tensor:

@@ -46,7 +46,6 @@ class Columns:
     agree: bool = False  # whether all files must have such names, or none
 
     def settled(self, file: Path) -> "Columns":
-        """Return the columns and classes of a file, so that all other files are read likewise."""
         with reading(file, *_DAMAGE), pq.ParquetFile(file) as parquet:
             schema = parquet.schema_arrow
         image, label = self.of(schema, file)
@@ -103,7 +102,6 @@ def find_files(root: Path, names: tuple[str, ...]) -> tuple[Path, ...]:
 def find_parts(
     name: str, root: Path, hint: str, parts: tuple[str, str] = ("train", "test")
 ) -> tuple[tuple[Path, ...], ...]:
-    """Return the files of the training and test part of a data set; raise if one is missing."""
     for parent, below in product((root, root / name), _FOLDERS):
         folder = parent / below
         files = {part: find_shards(folder, part) for part in parts}
@@ -183,7 +181,6 @@ def read_labels(files: Sequence[Path], columns: Columns, classes: int | None = N
 def _renumbered(
     labels: Tensor, names: tuple[str, ...] | None, columns: Columns, file: Path
 ) -> Tensor:
-    """Return labels that number ``names`` as numbers of the same names in ``columns.classes``."""
     classes = columns.classes
     if columns.agree and (names is None) != (classes is None):
         verb = "names" if names else "only numbers"

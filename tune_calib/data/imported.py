@@ -56,7 +56,6 @@ class ImportedSplit:
         return "probs" if "probs" in self.arrays else "logits"
 
     def numbers(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield features (M, D) and outputs (M, C) in order, float32, of width 0 if absent."""
         # A fixed number of rows, because the last digits of the head's logits depend on it.
         rows = max(1, CHUNK // max(self.width, self.classes))
         are_probabilities = self.kind == "logits"
@@ -149,12 +148,11 @@ def read_split(name: str, files: Sequence[str], head: LinearHead | None = None) 
     with validation.as_user_error():
         numbers = validation.number_labels(labels, len(labels), np.arange(classes), label_name)
     head = None if features is None else head
-    groups = None if groups is None else torch.from_numpy(groups.astype(np.int64))
-    return ImportedSplit(name, numbers, classes, arrays, features, outputs, head, groups)
+    group_numbers = None if groups is None else torch.from_numpy(groups.astype(np.int64))
+    return ImportedSplit(name, numbers, classes, arrays, features, outputs, head, group_numbers)
 
 
 def read_head(files: Sequence[str]) -> LinearHead:
-    """Read the last layer of a network; a missing bias is 0."""
     arrays = find_arrays("`head`", files, HEAD_ROLES)
     if "weight" not in arrays:
         raise UserError(

@@ -46,7 +46,6 @@ def read_fields(file: Path, count: int, separator: str | None = " ") -> list[lis
 
 
 def require_classes(problem: str, split: Split, classes: int) -> None:
-    """Raise unless a split has an image of each class; ``problem`` begins the message."""
     counts = torch.bincount(split.labels, minlength=classes)
     if int(counts.min()) == 0:
         raise DamagedFileError(

@@ -94,14 +94,21 @@ def tenth_of_each_class(train: Tensor, _: Tensor) -> Cut:
 
 
 def whole(train: Tensor, test: Tensor) -> Cut:
-    """Train on the whole training part, and shuffle the test part: quarters, and half for test."""
+    """Train on the whole training part (CRL; published weights), and split the test part in three.
+
+    The test part is shuffled with numpy's seed 1. Its first quarter is ``select``, the second
+    ``calib``, and the rest ``test``.
+    """
     order = _shuffled(test)
     held_out = len(test) // 2
     return halved(torch.arange(len(train)), order[:held_out], of_test=True, test=order[held_out:])
 
 
 def val_is_test(train: Tensor, test: Tensor) -> Cut:
-    """Validate on the test part itself, as several programs do; for reproduction only."""
+    """Validate on the test part itself, as several programs do, so that selection uses test images.
+
+    The halves are drawn with numpy's seed 1. This rule is for reproduction only.
+    """
     return halved(torch.arange(len(train)), _shuffled(test), of_test=True)
 
 
@@ -173,7 +180,6 @@ def unite(parts: Sequence[Tensor], image_ids: Tensor | None) -> list[Tensor]:
 
 
 def unite_cut(cut: Cut, image_ids: Tensor | None) -> Cut:
-    """Return a cut without equal images in two splits, given those of the part it divides."""
     parts = {"select": cut.select, "calib": cut.calib}
     if not cut.of_test:
         parts["train"] = cut.train

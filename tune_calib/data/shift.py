@@ -73,12 +73,10 @@ def _find_named(word: str, slot: DataSlot, root: Path | None) -> Iterator[str]:
     info = slot.info
     if what == CORRUPTIONS and (folder := _published_folder(info, root)) is not None:
         published = list(open_published(folder, info)[0])
-        for kind in kinds:
+        # By default all but the extra kinds of the benchmark.
+        for kind in kinds or [kind for kind in published if kind in CORRUPTION_KINDS]:
             if kind not in published:
                 raise UserError(f"{folder} has no {kind}.npy{nearest(kind, published)}")
-        if not kinds:  # all but the extra kinds of the benchmark
-            kinds = [kind for kind in published if kind in CORRUPTION_KINDS]
-        for kind in kinds:
             yield f"corrupt/{kind}"
     elif what in (CORRUPTIONS, GENERATED):
         for kind in kinds or MAIN:

@@ -37,17 +37,13 @@ Counts = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Development:
-    """The splits for training (train), selection (select) and post-hoc fits (calib).
-
-    ``digest`` is the digest of all images and labels of the data set, including test, and of the
-    rule for equal images where there are any. ``remark`` describes equal images, for plans.
-    """
+    """The splits for training (train), selection (select) and post-hoc fits (calib)."""
 
     train: Split
     select: Split
     calib: Split
-    digest: str = ""
-    remark: str = ""
+    digest: str = ""  # of all images and labels, also test, and of the rule for equal images
+    remark: str = ""  # describes equal images, for plans
 
     def fingerprint(self) -> str:
         """Return a digest of labels, positions and first images, which distinguishes copies."""
@@ -172,7 +168,6 @@ def load_test(slot: DataSlot, root: Path | None, cache: Path | None = None) -> S
 
 
 def load_held_out(slot: DataSlot, root: Path | None, cache: Path | None = None) -> Split:
-    """Load the test images of the classes that ``data.held_out_classes`` leaves out."""
     test = _tested(slot, root, cache)
     is_held_out = torch.tensor(slot.info.relabel or ())[test.labels] == HELD_OUT
     return test.take(is_held_out.nonzero().squeeze(1))
@@ -231,7 +226,6 @@ def imbalance_counts(counts: Counts, imbalance: float) -> Counts:
 
 
 def add_label_noise(train: Split, fraction: float, classes: int) -> Split:
-    """Replace exactly round(fraction * N) labels by another class, drawn uniformly."""
     draw = _random("label_noise")
     labels = train.labels.clone()
     chosen = torch.from_numpy(draw.permutation(len(train))[: round(fraction * len(train))])
@@ -241,7 +235,6 @@ def add_label_noise(train: Split, fraction: float, classes: int) -> Split:
 
 
 def _subset(train: Split, counts: Counts, purpose: str) -> Split:
-    """Draw ``counts`` samples of each class; smaller subsets are part of larger ones."""
     labels = train.labels.numpy()
     rank = _random(purpose).permutation(len(labels))
     shuffled = [rank[labels[rank] == label][:count] for label, count in enumerate(counts)]

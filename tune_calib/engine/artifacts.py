@@ -13,7 +13,7 @@ from torch import Tensor
 from tune_calib.data.base import Split
 from tune_calib.data.splits import Development
 from tune_calib.engine.bank import BankKey, DevelopmentBank, FeatureBank, build_bank
-from tune_calib.engine.execution import describe_execution
+from tune_calib.engine.execution import Tensors, describe_execution
 from tune_calib.engine.imports import open_import
 from tune_calib.engine.machine import machine
 from tune_calib.engine.network import NetworkTrainer, build, measure_network
@@ -220,9 +220,7 @@ def has_network(spec: TrialSpec, store: Store) -> bool:
     return spec.data.imported is not None or store.holds("networks", spec.network_id)
 
 
-def write_samples(
-    store: Store, network_id: str, epoch: int, samples: dict[str, dict[str, Tensor]]
-) -> None:
+def write_samples(store: Store, network_id: str, epoch: int, samples: dict[str, Tensors]) -> None:
     """Write the results of ``NetworkMethod.samples_seen`` in an epoch (1-based), by split."""
     tensors: dict[str, Tensor] = {}
     for split, record in samples.items():

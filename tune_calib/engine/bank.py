@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -205,7 +205,12 @@ def build_bank(
             write_split(path / f"{name}.arrow", counted, split.labels, image_ids=split.image_ids)
         measured = trained.manifest
         if not is_measured:
-            measured = _measure_splits(path, development)
+            predictions = {}
+            for name, file in (("train", "train-000"), ("select", "select")):
+                labels = getattr(development, name).labels
+                logits = read_split(path / f"{file}.arrow").logits
+                predictions[name] = logits.to(labels.device), labels
+            measured = measure_network(predictions)
             if not with_train:
                 (path / "train-000.arrow").unlink()
         # So that heads (gamma = val_ratio) and the network check need only the bank.
@@ -216,14 +221,6 @@ def build_bank(
         manifest["made_s"] = time.monotonic() - started
 
     write_folder(folder, fill, manifest)
-
-
-def _measure_splits(path: Path, development: Development) -> dict[str, Any]:
-    outputs = {}
-    for name, file in (("train", "train-000"), ("select", "select")):
-        labels = getattr(development, name).labels
-        outputs[name] = read_split(path / f"{file}.arrow").logits.to(labels.device), labels
-    return measure_network(outputs)
 
 
 def train_outputs(
@@ -282,11 +279,10 @@ def write_split(
             if width:  # an empty file cannot be mapped
                 numbers = np.memmap(file, np.float32, "r+", shape=(len(labels), width))
                 columns[name] = torch.from_numpy(numbers)
-        columns["label"] = labels[:, None]
-        if groups is not None:
-            columns["group"] = groups[:, None]
-        if image_ids is not None:
-            columns["image_id"] = image_ids[:, None]
+        by_sample = {"label": labels, "group": groups, "image_id": image_ids}
+        for name, tensor in by_sample.items():
+            if tensor is not None:
+                columns[name] = tensor[:, None]
         write_arrow(path, columns)
 
 

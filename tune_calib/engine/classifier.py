@@ -16,12 +16,7 @@ from tune_calib.data.splits import Development
 from tune_calib.engine.artifacts import ensure_bank
 from tune_calib.engine.bank import DevelopmentBank, FeatureSplit, bank_key
 from tune_calib.engine.evaluate import SplitLogits, fit_transform
-from tune_calib.engine.head_batch import (
-    HEAD_THREADS,
-    HeadBatchTrainer,
-    logits_of,
-    restore_tensors,
-)
+from tune_calib.engine.head_batch import HEAD_THREADS, HeadBatchTrainer, logits_of, restore_tensors
 from tune_calib.engine.machine import on_threads
 from tune_calib.engine.tensors import nest, read_tensors, unnest, write_tensors
 from tune_calib.errors import DamagedFileError, UserError

@@ -167,16 +167,13 @@ def evaluate_one(
 
 
 def _find_chance_flag(*splits: SplitLogits) -> tuple[str, ...]:
-    labels = torch.cat([split.labels for split in splits])
-    if not is_at_chance(torch.cat(list(map(_predict, splits))), labels):
+    labels, predicted = torch.cat([split.labels for split in splits]), []
+    for logits in (split.logits[0] for split in splits):
+        for rows in parts_of(logits):  # a few, to limit memory
+            predicted.append(logits[rows].double().softmax(-1).argmax(-1))
+    if not is_at_chance(torch.cat(predicted), labels):
         return ()
     return (CHANCE,) if len(labels) >= LEAST_IMAGES else (FEW_IMAGES,)
-
-
-def _predict(split: SplitLogits) -> Tensor:
-    """Return the predicted classes (N,), computed a few rows at a time to limit memory."""
-    logits = split.logits[0]
-    return torch.cat([logits[rows].double().softmax(-1).argmax(-1) for rows in parts_of(logits)])
 
 
 def _calibrate(split: SplitLogits, transform: PostHocMethod | None) -> SplitLogits:

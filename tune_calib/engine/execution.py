@@ -42,10 +42,7 @@ LEAST_COMPILED = 50_000
 
 
 def resolve_execution(
-    requested: "Execution",
-    device: torch.device,
-    is_capturable: bool,
-    steps: int = 0,
+    requested: "Execution", device: torch.device, is_capturable: bool, steps: int = 0
 ) -> "Execution":
     """Return how a number of steps is executed, which is 0 if nothing can be compiled."""
     refuse_captured(requested, device.type == "cuda")

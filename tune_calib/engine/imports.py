@@ -145,10 +145,6 @@ def _list_names(store: Store) -> list[str]:
     return sorted(unquote(path.parent.name) for path in paths)
 
 
-def is_pattern(name: str) -> bool:
-    return any(character in name for character in "*?[")
-
-
 def check_name(name: str) -> None:
     if not _NAME.fullmatch(name):
         raise UserError(

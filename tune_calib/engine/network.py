@@ -34,8 +34,7 @@ from tune_calib.methods._base import Batch, EpochFeedback, NetworkContext, Netwo
 from tune_calib.metrics.refinement import refined_nll
 from tune_calib.metrics.samples import Samples
 from tune_calib.metrics.summary import measure, measure_network_check
-from tune_calib.models.base import build_network
-from tune_calib.models.network import Network
+from tune_calib.models.network import Network, build_network
 from tune_calib.spec.datasets import DatasetInfo
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.metrics import column
@@ -151,7 +150,11 @@ class NetworkTrainer(Iterator[dict[str, float]]):
         if self.slot.augment == "standard" and self.epoch < until:
             padding, flip, spare = info.padding, info.flip, info.spare
         order = self._draw_order()
-        self._freeze()
+        moved = {id(parameter) for parameter in self.method.trained(self.parameters)}
+        frozen = [parameter for parameter in self.parameters if id(parameter) not in moved]
+        if set(map(id, frozen)) != set(map(id, self.frozen)):
+            self.frozen = frozen
+            self.executor.forget()
         # The phases of a repeated step cannot be told apart.
         is_captured = self.executor.is_captured
         self.step_watch = NO_WATCH if is_captured else self.watch
@@ -193,13 +196,6 @@ class NetworkTrainer(Iterator[dict[str, float]]):
         if self.slot.drop_last and len(order[-1]) < min(self.slot.batch_size, len(self.train)):
             order = order[:-1]
         return order
-
-    def _freeze(self) -> None:
-        moved = {id(parameter) for parameter in self.method.trained(self.parameters)}
-        frozen = [parameter for parameter in self.parameters if id(parameter) not in moved]
-        if set(map(id, frozen)) != set(map(id, self.frozen)):
-            self.frozen = frozen
-            self.executor.forget()
 
     def _step(self, inputs: Inputs) -> Tensors:
         """Take a step on raw images; return mean loss, number of correct samples and records."""
@@ -246,8 +242,8 @@ class NetworkTrainer(Iterator[dict[str, float]]):
         # The first of equal epochs is kept; accuracies on a small split are often equal.
         if score > self.best.score:
             # The network holds the last epoch anyway; a copy would double memory and checkpoint.
-            kept = {} if rule == "last" else self._weights()
-            weights = {name: tensor.detach().clone() for name, tensor in kept.items()}
+            weights = {} if rule == "last" else self._weights()
+            weights = {name: tensor.detach().clone() for name, tensor in weights.items()}
             self.best = Best(score, self.epoch, weights)
 
     def _weights(self) -> dict[str, Tensor]:

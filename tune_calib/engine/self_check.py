@@ -124,9 +124,7 @@ class Proven(Captured):
             self.subject.write(check)
         return check
 
-    def _take_steps(
-        self, step: Callable[[Inputs], Tensors], inputs: Inputs, start: Tensors
-    ) -> tuple[float, int]:
+    def _take_steps(self, step: Step, inputs: Inputs, start: Tensors) -> tuple[float, int]:
         """Take the steps from a state; return seconds a step and peak memory on the GPU."""
         gpus = {tensor.device for tensor in inputs.values() if tensor.is_cuda}
         for gpu in gpus:

@@ -8,15 +8,15 @@ import contextlib
 import json
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
-from torch import Tensor
 
+from tune_calib.engine.execution import Tensors
 from tune_calib.engine.tensors import unnest
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.files.documents import unseal
@@ -93,7 +93,7 @@ def hash_of(path: Path) -> str:
     return checksum_of(path)[:16]
 
 
-def read(path: Path) -> dict[str, Tensor]:
+def read(path: Path) -> Tensors:
     """Read a safetensors file of weights; raise if a number is not finite."""
     try:
         tensors = load_file(path)
@@ -128,8 +128,8 @@ def start_from(network: Network, slot: NetworkSlot, store: Store) -> None:
 
 
 def match_weights(
-    network: Network, tensors: Mapping[str, Tensor], file: str, is_frozen: bool = False
-) -> tuple[dict[str, Tensor], str]:
+    network: Network, tensors: Tensors, file: str, is_frozen: bool = False
+) -> tuple[Tensors, str]:
     """Return the tensors of a file under the names of a network, and a note on its last layer.
 
     A last layer with other classes keeps its initial values, as the note says, or is an error if
@@ -138,7 +138,7 @@ def match_weights(
     expected = network.state_dict()
     parts = {name.partition(".")[0] for name in tensors}
     if "network" in parts and parts <= _PARTS:
-        tensors = unnest("network", dict(tensors))
+        tensors = unnest("network", tensors)
     for name, tensor in tensors.items():
         if name.endswith(".weight") and not tensor.is_floating_point():
             raise UserError(
@@ -165,13 +165,11 @@ def match_weights(
     )
 
 
-def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
+def _shapes(tensors: Tensors) -> dict[str, tuple[int, ...]]:
     return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
 
 
-def _rename(
-    tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor], last: str | None, file: str
-) -> dict[str, Tensor]:
+def _rename(tensors: Tensors, expected: Tensors, last: str | None, file: str) -> Tensors:
     """Return the tensors of a file under the names of a network, unknown ones under its body."""
     names: dict[str, str] = {}  # in the file, by names in the network
     for name in tensors:
@@ -185,7 +183,7 @@ def _rename(
     return {new: tensors[name] for new, name in names.items()}
 
 
-def _candidate_names(name: str, expected: Mapping[str, Tensor], last: str | None) -> Iterator[str]:
+def _candidate_names(name: str, expected: Tensors, last: str | None) -> Iterator[str]:
     """Yield possible names of a tensor in the network, first with all prefixes, then with fewer."""
     while True:
         for candidate in (name, f"backbone.{name}"):
@@ -200,25 +198,20 @@ def _candidate_names(name: str, expected: Mapping[str, Tensor], last: str | None
         name = name[prefix.end() :]
 
 
-def _refuse_other_network(
-    expected: Mapping[str, Tensor], matched: Mapping[str, Tensor], file: str
-) -> None:
-    names: dict[str, list[str]] = {"of another shape": [], "missing": [], "unknown": []}
-    for name, tensor in expected.items():
-        # Results do not depend on the counter of batches, and some programs leave it out.
-        if name not in matched and not name.endswith("num_batches_tracked"):
-            names["missing"].append(name)
-        elif name in matched and matched[name].shape != tensor.shape:
-            names["of another shape"].append(name)
-    names["unknown"] = sorted(matched.keys() - expected.keys())
+def _refuse_other_network(expected: Tensors, matched: Tensors, file: str) -> None:
+    shapes, needed = _shapes(matched), _shapes(expected)
+    reshaped = [name for name, shape in needed.items() if shapes.get(name, shape) != shape]
+    missing = [name for name in needed if name not in shapes]
+    # Results do not depend on the counter of batches, and some programs leave it out.
+    missing = [name for name in missing if not name.endswith("num_batches_tracked")]
+    unknown = sorted(matched.keys() - expected.keys())
     descriptions = []
-    for kind, tensors in names.items():
-        if tensors:
-            named = [name.removeprefix("backbone.") for name in tensors[:_NAMED]]
-            named += ["..."] * (len(tensors) > _NAMED)
-            descriptions.append(
-                f"{format_count(len(tensors), 'tensor')} {kind}: {', '.join(named)}"
-            )
+    kinds = {"of another shape": reshaped, "missing": missing, "unknown": unknown}
+    for kind, names in kinds.items():
+        if names:
+            listed = [name.removeprefix("backbone.") for name in names[:_NAMED]]
+            listed += ["..."] * (len(names) > _NAMED)
+            descriptions.append(f"{format_count(len(names), 'tensor')} {kind}: {', '.join(listed)}")
     if not descriptions:
         return
     way = "use the backbone from which it was saved, or provide the network as FILE.py:FUNCTION"

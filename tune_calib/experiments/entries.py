@@ -176,7 +176,6 @@ def _build_search(options: SearchOptions, values: dict[str, Any], command: str) 
 
 
 def _list_rungs(pipelines: Sequence[str]) -> list[Rung]:
-    """Return a rung for each method, and one for the network below heads and post-hoc methods."""
     methods = [METHODS[part] for part in sorted(set("+".join(pipelines).split("+")))]
     rungs = [Rung(each.name, "", {each.kind: {"method": each.name}}) for each in methods]
     return [Rung(BASELINE, ""), *rungs]

@@ -277,7 +277,6 @@ def update_lock(
 
 
 def _plan_claims(request: TableRequest) -> dict[str, Any]:
-    """Return the claims with their tests and margins, and the number of seeds of each entry."""
     seeds = {}
     for name, entry in build_file(request).content.entries.items():
         counts = entry.seeds
@@ -288,7 +287,6 @@ def _plan_claims(request: TableRequest) -> dict[str, Any]:
 
 
 def _list_provenance(folder: AnyPath) -> list[dict[str, Any]]:
-    """List the distinct provenances of the trials in a folder, with their counts."""
     rows = read_table(folder, "trials", columns=_PROVENANCE).to_pylist()
     counts = Counter(tuple(map(row.get, _PROVENANCE)) for row in rows)
     kinds = [{**dict(zip(_PROVENANCE, key, strict=True)), "trials": n} for key, n in counts.items()]

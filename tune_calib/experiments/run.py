@@ -8,7 +8,7 @@ from tune_calib.errors import UserError, describe_os_error, find_cause, spell_se
 from tune_calib.experiments.file import ReadFile
 from tune_calib.files.paths import AnyPath
 from tune_calib.tuning.context import Context
-from tune_calib.tuning.folder import Result, only_driver
+from tune_calib.tuning.folder import only_driver
 from tune_calib.tuning.plan import Plan, execute
 from tune_calib.tuning.progress.screen import show_driver
 from tune_calib.tuning.work.executor import refuse_here
@@ -21,13 +21,8 @@ class Ended:
     name: str  # of its folder
     folder: AnyPath
     failures: list[str]  # a line for each crashed job, or for the error that ended the run
-    result: Result | None = None  # None after an error
+    stopped: str | None = None  # what a limit of time left undone; None after an error
     is_refused: bool = False  # by a user error, e.g. because its folder belongs to another run
-
-    @property
-    def stopped(self) -> str:
-        """Return what a limit of time left undone, in words; "" if nothing."""
-        return "" if self.result is None else self.result.stopped
 
 
 def run_entries(file: ReadFile, plans: Sequence[Plan], context: Context) -> Iterator[Ended]:
@@ -42,7 +37,8 @@ def run_entries(file: ReadFile, plans: Sequence[Plan], context: Context) -> Iter
             folder = plan.run.location.out
             try:
                 result = execute(plan, context)
-                yield Ended(plan.name, folder, list(map(spell_settings, result.crashed)), result)
+                failures = list(map(spell_settings, result.crashed))
+                yield Ended(plan.name, folder, failures, result.stopped)
             except UserError as error:
                 yield Ended(plan.name, folder, [spell_settings(error)], is_refused=True)
             except Exception as error:

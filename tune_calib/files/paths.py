@@ -347,7 +347,6 @@ def environment(*paths: AnyPath) -> dict[str, str]:
 
 @lru_cache
 def _file_system(scheme: str, host: str) -> tuple[fs.FileSystem, str]:
-    """Return the file system of a bucket, and the path of the bucket in it."""
     # A small file is then one request instead of the three of a multipart upload.
     query = "?allow_delayed_open=true" if scheme == "s3" else ""
     try:

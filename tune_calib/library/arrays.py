@@ -54,13 +54,14 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _logits(self, X: Any) -> Tensor:
         raise NotImplementedError
 
-    def _check_columns(self, X: Any, rows: Tensor, name: str) -> None:
-        """Refuse rows (N, M) of ``X`` with other columns than in fit, also by their names."""
+    def _check_columns(self, X: Any, rows: Tensor, name: str) -> Tensor:
+        """Return rows (N, M) of ``X``; refuse other columns than in fit, also by their names."""
         check_names(self, X, reset=False)
         if rows.shape[1] != self.n_features_in_:
             raise ValueError(
                 f"{name} must be (N, {self.n_features_in_}) as in fit, got {tuple(rows.shape)}"
             )
+        return rows
 
 
 def find_classes(
@@ -94,17 +95,17 @@ def find_classes(
     return validation.order_by_columns(names, logits, is_fixed=classes is not None)
 
 
-def find_weights(sample_weight: Any, samples: int) -> Tensor | None:
-    """Return weights (N,), float64, not negative and not all 0; None for None."""
+def find_weights(sample_weight: Any, rows: Tensor) -> Tensor | None:
+    """Return weights (N,), float64, not negative and not all 0, of rows (N, C); None for None."""
     if sample_weight is None:
         return None
     column = validation.to_array(sample_weight, "sample_weight").reshape(-1, 1)
     weights = validation.rows_of(column, "sample_weight")[:, 0].double()
-    if len(weights) != samples or bool((weights < 0).any()) or not bool(weights.any()):
+    if len(weights) != len(rows) or bool((weights < 0).any()) or not bool(weights.any()):
         raise ValueError(
-            f"sample_weight must be ({samples},), one per sample, not negative and not all zero"
+            f"sample_weight must be ({len(rows)},), one per sample, not negative and not all zero"
         )
-    return weights
+    return weights.to(rows.device)
 
 
 def take_classes(classes: NDArray[Any], probs: Any) -> Any:

@@ -6,12 +6,12 @@ trial that used a plug-in, name the plug-in again.
 
 import json
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
@@ -31,8 +31,7 @@ from tune_calib.spec.datasets import DatasetInfo
 from tune_calib.spec.trial import TrialSpec
 from tune_calib.text import short_repr
 
-FORMAT: Literal["tune-calib calibrated network"] = "tune-calib calibrated network"
-VERSION: Literal[1] = 1
+FORMAT, VERSION = "tune-calib calibrated network", 1
 ENDINGS = (".safetensors", ".json", ".onnx")
 
 
@@ -51,8 +50,8 @@ class InputRecord(BaseModel):
     def of(cls, info: DatasetInfo) -> "InputRecord":
         """Return the record of the network of a data set."""
         info = info.of_test()
-        sizes = {"size": info.size, "stored": info.stored or info.size}
-        return cls(channels=info.channels, mean=info.mean, std=info.std, **sizes)
+        shape = {"channels": info.channels, "size": info.size, "stored": info.stored or info.size}
+        return cls(mean=info.mean, std=info.std, **shape)
 
 
 class Exported(BaseModel):
@@ -60,8 +59,8 @@ class Exported(BaseModel):
 
     model_config = ConfigDict(frozen=True, strict=True)
 
-    format: Literal["tune-calib calibrated network"] = FORMAT
-    version: Literal[1] = VERSION
+    format: str = FORMAT
+    version: int = VERSION
     sha256: str  # of NAME.safetensors
     trial: str  # spec hash
     spec: dict[str, Any]  # with every default written out
@@ -92,8 +91,6 @@ def files_of(file: str | Path) -> Files:
     stem = path.name
     for ending in ENDINGS:
         stem = stem.removesuffix(ending)
-    if not stem.strip("."):
-        raise UserError(f"{file} is not a file name; use e.g. calibrated.safetensors")
     return Files(*[path.with_name(stem + ending) for ending in ENDINGS])
 
 
@@ -108,12 +105,7 @@ def read_files(files: Files) -> tuple[Exported, dict[str, Tensor]]:
             f"{files.record} has format {short_repr(content.get('version'))} of another "
             "tune-calib; update tune-calib"
         )
-    try:
-        # As JSON, in which a tuple is a list.
-        record = Exported.model_validate_json(json.dumps(content))
-    except ValidationError as error:
-        where = ".".join(map(str, error.errors()[0]["loc"]))
-        raise DamagedFileError(f"{files.record} is damaged: see {where}") from None
+    record = Exported.model_validate_json(json.dumps(content))  # in JSON, a tuple is a list
     if hash_bytes(tensors) != record.sha256:
         raise DamagedFileError(
             f"{files.tensors} is damaged, or is not the file that its JSON file describes"
@@ -169,8 +161,8 @@ class CalibratedNetwork(nn.Module):
         sizes = sorted({self.info.size, self.info.stored or self.info.size})
         if isinstance(images, np.ndarray) and images.dtype == np.uint8:
             with validation.as_user_error():
-                array = validation.to_array(images, "images")
-            images = torch.from_numpy(np.array(array))  # a copy: torch needs a writable array
+                validation.refuse_masked(images, "images")
+            images = torch.from_numpy(np.array(images))  # a copy: torch needs a writable array
         if not isinstance(images, Tensor) or images.dtype != torch.uint8:
             kind = getattr(images, "dtype", type(images).__name__)
             raise UserError(
@@ -259,10 +251,9 @@ def write_calibrated(network: CalibratedNetwork, file: str | Path, entries: dict
         images=images,
         **entries,
     )
-    text = seal(network.record.model_dump(mode="json"))
     # The tensors first: a JSON file without them would look complete.
     atomic_write(files.tensors, content)
-    atomic_write(files.record, text)
+    atomic_write(files.record, seal(network.record.model_dump(mode="json")))
 
 
 def load_calibrated(file: str | Path, plugin: str | Path | None = None) -> CalibratedNetwork:
@@ -314,8 +305,8 @@ def load_calibrated(file: str | Path, plugin: str | Path | None = None) -> Calib
         if classifier.head is not None:  # else some tensors would keep initial values
             head = unnest("head", classifier.tensors)
             names = {name for name in head if not name.startswith("context.")}
-            if other := sorted(names ^ tensors_of(classifier.head).keys()):
-                raise KeyError(other[0])
+            if names != tensors_of(classifier.head).keys():
+                raise KeyError("head")
         _ = classifier.transform
     except (RuntimeError, KeyError) as error:
         reason = str(error).splitlines()[0]

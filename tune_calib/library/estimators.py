@@ -20,7 +20,7 @@ from tune_calib.library import arrays
 from tune_calib.metrics import validation
 from tune_calib.metrics.scoring import check_order
 from tune_calib.metrics.validation import SMALLEST
-from tune_calib.models.base import evaluating
+from tune_calib.models.network import evaluating
 from tune_calib.spec.methods import METHODS, MethodInfo
 from tune_calib.spec.names import FLAGS
 from tune_calib.spec.slots.posthoc import PostHocSlot
@@ -87,11 +87,10 @@ class PostHocEstimator(arrays.Estimator):
         rows = validation.logits_of(X, outputs)
         self.classes_ = arrays.find_classes(y, rows.shape[1], classes, X)
         numbers = validation.number_labels(y, len(rows), self.classes_).to(rows.device)
-        weights = arrays.find_weights(sample_weight, len(rows))
+        weights = arrays.find_weights(sample_weight, rows)
         if weights is not None:
-            is_kept = weights.to(rows.device) > 0
-            rows, numbers = rows[is_kept], numbers[is_kept]
-            weights = weights.to(rows.device)[is_kept]
+            is_kept = weights > 0
+            rows, numbers, weights = rows[is_kept], numbers[is_kept], weights[is_kept]
         check_order(rows.argmax(1), numbers, self.classes_, classes is not None)
         slot = PostHocSlot.build(method=self.info.name, params=self.settings)
         self.transform_ = fit_transform(slot, SplitLogits(rows.unsqueeze(0), numbers), weights)
@@ -110,7 +109,7 @@ class PostHocEstimator(arrays.Estimator):
     def _logits(self, X: Any) -> Tensor:
         check_is_fitted(self)
         rows = validation.logits_to_predict(X, self._outputs, self.classes_)
-        self._check_columns(X, rows, "logits")
+        rows = self._check_columns(X, rows, "logits")
         calibrated: Tensor = self.transform_.transform(rows.unsqueeze(0))[0]
         return calibrated
 
@@ -120,10 +119,8 @@ _classes: dict[str, type[PostHocEstimator]] = {}
 
 def __getattr__(name: str) -> type[PostHocEstimator]:
     """Return the estimator of a post-hoc method, by the name of the method's class."""
-    infos: dict[str, MethodInfo] = {}
-    for info in METHODS.values():
-        if info.kind == "posthoc":
-            infos[info.implementation.__name__] = info
+    methods = [info for info in METHODS.values() if info.kind == "posthoc"]
+    infos = {info.implementation.__name__: info for info in methods}
     if name not in infos:
         raise AttributeError(f"tune_calib has no {name!r}{nearest(name, sorted(infos))}")
     # Built anew for another version of a plug-in.
@@ -142,15 +139,13 @@ def _estimator(name: str, info: MethodInfo) -> type[PostHocEstimator]:
     lines = [f"{info.title[0].upper()}{info.title[1:]} ({info.paper} {info.year}).", "", "Args:"]
     for key, default in _defaults_of(info).items():
         field, kind = info.params.model_fields[key], inspect.Parameter.KEYWORD_ONLY
-        parameters.append(
-            inspect.Parameter(key, kind, default=default, annotation=field.annotation)
-        )
+        parameter = inspect.Parameter(key, kind, default=default, annotation=field.annotation)
+        parameters.append(parameter)
         lines.append(f"    {key}: {' '.join((field.description or '').split())}")
     # The class must belong to ``tune_calib``, where pickle and joblib look it up.
     names = {"info": info, "__doc__": "\n".join(lines), "__module__": "tune_calib"}
-    return type(
-        name, (PostHocEstimator,), {**names, "__signature__": inspect.Signature(parameters)}
-    )
+    names["__signature__"] = inspect.Signature(parameters)
+    return type(name, (PostHocEstimator,), names)
 
 
 BATCH = 500
@@ -158,21 +153,20 @@ _DIFFERENT = 0.1  # largest share of predictions that ties of votes explain, e.g
 
 
 def _check_predictions(classifier: Any, samples: Any, logits: Any) -> None:
-    name, classes = type(classifier).__name__, np.asarray(classifier.classes_)
+    classes = np.asarray(classifier.classes_)
     columns = validation.two_columns(np.asarray(logits), None)
+    share = 1.0
     if columns.shape[1] == len(classes) and hasattr(classifier, "predict"):
-        predicted = np.asarray(classifier.predict(samples))
-        largest = columns.max(1, keepdims=True)
-        is_top = (columns == largest) & (classes == predicted.reshape(-1, 1))
-        if (share := 1 - is_top.any(1).mean()) <= _DIFFERENT:
-            return
-        text = f"{name} predicts another class than its largest output for {share:.0%} of X"
-    else:
-        text = f"{name} returns {columns.shape[1]} columns for {len(classes)} classes"
-    raise ValueError(
-        f"{text}: these are no logits of the classes; an SVC needs "
-        "decision_function_shape='ovr', and a tuned threshold the classifier below it"
-    )
+        predicted = np.asarray(classifier.predict(samples)).reshape(-1, 1)
+        is_top = (columns == columns.max(1, keepdims=True)) & (classes == predicted)
+        share = 1 - is_top.any(1).mean()
+    if share > _DIFFERENT:
+        raise ValueError(
+            f"{type(classifier).__name__} returns {columns.shape[1]} columns for {len(classes)} "
+            f"classes, and predicts another class than the largest for {share:.0%} of X: these are "
+            "no logits of the classes; an SVC needs decision_function_shape='ovr', and a tuned "
+            "threshold the classifier below it"
+        )
 
 
 def _output(module: nn.Module, samples: Tensor) -> Tensor:
@@ -269,17 +263,14 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             return np.log(np.clip(self.classifier.predict_proba(samples), SMALLEST, None))
         arrays.check_names(self, samples, reset=False)
         weight = next(self.classifier.parameters(), torch.empty(0))
-        is_tensor = isinstance(samples, Tensor)
         inputs = samples
-        if not is_tensor:
+        if not isinstance(samples, Tensor):
             # A copy where torch could not write to it, or expects another order in memory.
             array = np.require(validation.to_array(samples, "X"), requirements=["C", "W"])
             inputs = torch.from_numpy(array)
-        if not is_tensor and inputs.is_floating_point():
-            inputs = inputs.to(weight.dtype)  # arrays are float64, and modules hardly ever are
-        outputs = []
+            if inputs.is_floating_point():
+                inputs = inputs.to(weight.dtype)  # arrays are float64, and modules hardly ever are
         with evaluating(self.classifier):
-            for batch in inputs.split(BATCH):
-                outputs.append(_output(self.classifier, batch.to(weight.device)))
-        logits = torch.cat(outputs)
-        return logits if is_tensor else logits.float().cpu().numpy()
+            batches = (batch.to(weight.device) for batch in inputs.split(BATCH))
+            logits = torch.cat([_output(self.classifier, batch) for batch in batches])
+        return logits if isinstance(samples, Tensor) else logits.float().cpu().numpy()

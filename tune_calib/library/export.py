@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -83,20 +82,14 @@ def export(
     network = CalibratedNetwork(spec, classifier, trained).cpu()
     if spec.data.info.general is not None:
         network.classes = spec.data.info.general.class_names(spec.data, data_root)
-    try:
-        if is_onnx:  # first, since it may be refused
-            real = None
-            bank = _stored_bank(spec, artifacts, development, torch.device("cpu"))
-            if bank is not None:
-                calib = bank.calib()
-                real = classifier.uncalibrated(calib.features, calib.logits)[0]
-            write_onnx(network, files.onnx, real)
-        write_calibrated(network, file, describe_trial(row, spec, trained))
-    except UserError:
-        # All files are written, or none: otherwise the next attempt would find one in its way.
-        for path in to_write:
-            path.unlink(missing_ok=True)
-        raise
+    if is_onnx:  # first, since it may be refused
+        real = None
+        bank = _stored_bank(spec, artifacts, development, torch.device("cpu"))
+        if bank is not None:
+            calib = bank.calib()
+            real = classifier.uncalibrated(calib.features, calib.logits)[0]
+        write_onnx(network, files.onnx, real)
+    write_calibrated(network, file, describe_trial(row, spec, trained))
     return _describe(row, to_write)
 
 
@@ -115,16 +108,14 @@ def describe_trial(row: Row, spec: TrialSpec, trained: TrainedNetwork | None) ->
     """Return what the record of an export says of a trial."""
     values = {name: row[name] for name in row if row[name] is not None}
     # For imported features and logits, the spec describes the data.
-    samples, splits = 0, None
-    if trained is not None:
-        samples, splits = trained.manifest["samples"], trained.manifest["data"]
+    manifest: Mapping[str, Any] = {} if trained is None else trained.manifest
     metrics = {name: values[name] for name in filter(is_metric_column, values)}
     used = [plugin for plugin in plugins.in_use() if plugin.content in spec.plugins]
     return {
-        "samples": samples,
+        "samples": manifest.get("samples", 0),
         "metrics": {name: value for name, value in metrics.items() if math.isfinite(value)},
         "flags": list(filter(None, (row["flags"] or "").split(","))),
-        "trained_on": {"dataset": spec.data.dataset, "splits": splits},
+        "trained_on": {"dataset": spec.data.dataset, "splits": manifest.get("data")},
         "plugins": {plugin.name: plugin.content for plugin in used},
         "circumstances": {name: values[name] for name in _PROVENANCE if name in values},
     }
@@ -152,11 +143,9 @@ def _chosen(out: AnyPath, trial: str | None, best: str | None) -> Row:
             )
         return matches[0]
     if len(rows) > 1:
-        first = rows[0]
         raise UserError(
             f"{out} contains {len(rows)} finished trials; select one with `trial` HASH (e.g. "
-            f"{first['spec_hash']}, {first['rung_label']}) or `best` METRIC, which is judged on "
-            "select"
+            f"{rows[0]['spec_hash']}) or `best` METRIC, which is judged on select"
         )
     return rows[0]
 
@@ -182,12 +171,12 @@ def _best(out: AnyPath, rows: list[Row], best: str) -> Row:
     metric = METRICS[name]
     if metric.direction is None:
         raise UserError(f"{best}: {name} {NO_BEST}", setting="best")
-    key = column("select", name)
-    sign = 1 if metric.is_less_better else -1
+    key, sign = column("select", name), 1 if metric.is_less_better else -1
     usable = [row for row in rows if row.get(key) is not None and not is_never_best([row["flags"]])]
     if not usable:
-        message = f"{out}: no finished trial has {key}, or all are at chance or trivial controls"
-        raise UserError(message)
+        raise UserError(
+            f"{out}: no finished trial has {key}, or all are at chance or trivial controls"
+        )
     return min(usable, key=lambda row: (sign * row[key], row["spec_hash"]))
 
 
@@ -196,7 +185,7 @@ def _chosen_by_search(out: AnyPath) -> Row:
     if (manifest := find_run_manifest(evaluation)) is not None:
         # By the planned rungs, not the finished ones: in an interrupted evaluation, the baseline is
         # not the choice, unless the choice is cross entropy with its defaults.
-        has_choice = CHOSEN in map(attrgetter("label"), manifest.rungs)
+        has_choice = any(rung.label == CHOSEN for rung in manifest.rungs)
         label = CHOSEN if has_choice else BASELINE
         for row in read_done(evaluation):
             if row["rung_label"] == label:
@@ -246,10 +235,8 @@ def _classifier_of(
 
 
 def _matches(metrics: Mapping[str, float], row: Row) -> bool:
-    names = [column("select", metric) for metric in WATCHED]
-    return all(
-        math.isclose(metrics[name], row[name], abs_tol=_CLOSE) for name in names if name in metrics
-    )
+    names = {column("select", metric) for metric in WATCHED} & metrics.keys()
+    return all(math.isclose(metrics[name], row[name], abs_tol=_CLOSE) for name in names)
 
 
 def _stored_bank(

@@ -58,7 +58,13 @@ def export_logits(out: AnyPath, store: AnyPath, data_root: Path | None, file: st
         models = _write_models(arrays, rows, Store(store), data_root)
     content = {"format": "tune-calib logits", "version": VERSION, "layout": _LAYOUT}
     atomic_write(card, seal({**content, "models": models}))
-    atomic_write(index, _format_index(models).encode())
+    # The index that CalArena runs: the trials whose ``calib`` no method has used.
+    lines = ["dataset,model,cal_size,test_size,n_classes\n"]
+    for name, model in models.items():
+        if model["spec"].get("posthoc") is None:
+            sizes = f"{model['samples']['cal']},{model['samples']['test']},{model['classes']}"
+            lines.append(f"{name.replace('/', ',')},{sizes}\n")
+    atomic_write(index, "".join(lines).encode())
     return f"{format_count(len(models), 'trial')} written: {target}, {card}, {index}"
 
 
@@ -120,13 +126,3 @@ def _write_model(
         "samples": samples,
         "digests": digests,
     }
-
-
-def _format_index(models: _Models) -> str:
-    """Return the index that CalArena runs, of the trials whose ``calib`` no method has used."""
-    lines = ["dataset,model,cal_size,test_size,n_classes\n"]
-    for name, model in models.items():
-        if model["spec"].get("posthoc") is None:
-            sizes = f"{model['samples']['cal']},{model['samples']['test']},{model['classes']}"
-            lines.append(f"{name.replace('/', ',')},{sizes}\n")
-    return "".join(lines)

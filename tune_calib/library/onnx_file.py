@@ -24,10 +24,7 @@ _HARD = 256  # number of hard logits of each kind
 def write_onnx(network: CalibratedNetwork, file: Path, real: Tensor | None = None) -> None:
     """Write a calibrated network on the CPU as ONNX, for batches of any size.
 
-    The input is ``images`` (uint8), or ``features`` or ``logits`` (float32) if the trial used
-    those. The outputs are ``probabilities`` and ``uncalibrated``, the logits before the transform,
-    both (N, C) and float32. ``real`` are logits (N, C) of real samples before the transform, which
-    are checked in addition to synthetic ones.
+    ``real`` are logits (N, C) of real samples before the transform, which are checked too.
     """
     try:
         import onnx
@@ -73,19 +70,17 @@ def write_onnx(network: CalibratedNetwork, file: Path, real: Tensor | None = Non
 def _hard_logits(classes: int, real: Tensor | None) -> list[tuple[str, Tensor]]:
     drawn = torch.randn(_HARD, classes, generator=torch.Generator().manual_seed(0))
     tied = drawn.round()
-    synthetic = [
+    kinds = [
         ("saturated", torch.cat([10 * drawn, 100 * drawn, 1000 * drawn])),
         ("tied", torch.cat([tied, 100 * tied, 0 * tied[:1]])),
     ]
-    if real is None:
-        return synthetic
-    real = real.detach().cpu().float()
-    return [("real", real), ("saturated real", torch.cat([10 * real, 100 * real])), *synthetic]
+    if real is not None:
+        real = real.detach().cpu().float()
+        kinds += [("real", real), ("saturated real", torch.cat([10 * real, 100 * real]))]
+    return kinds
 
 
 class _Plain(nn.Module):
-    """A calibrated network as a single pass over a batch, for a graph."""
-
     def __init__(self, network: CalibratedNetwork) -> None:
         super().__init__()
         self.calibrated = network

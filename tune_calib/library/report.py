@@ -65,8 +65,8 @@ def calibration_report(
     width = rows.shape[1]
     order = find_classes(labels, width, np.arange(width) if classes is None else classes, logits)
     numbers = number_labels(labels, len(rows), order).to(rows.device)
-    if (weights := find_weights(sample_weight, len(rows))) is not None:
-        counts = whole_numbers(weights, "a report").to(rows.device)
+    if (weights := find_weights(sample_weight, rows)) is not None:
+        counts = whole_numbers(weights, "a report")
         rows, numbers = rows.repeat_interleave(counts, 0), numbers.repeat_interleave(counts)
     check_order(rows.argmax(1), numbers, order, classes is not None)
     resamples, seed = whole_number(resamples, "resamples", 2), whole_number(seed, "seed", 0)
@@ -125,11 +125,11 @@ class CalibrationReport:
         if form == "json":
             rows = self.metrics.astype(object).where(self.metrics.notna(), None)
             return json.dumps(rows.to_dict("records"), indent=1)
-        if form not in ("markdown", "latex"):
-            raise ValueError(f"form must be markdown, latex or json, got {form!r}")
         if form == "markdown":
             table = "\n".join(f"| {' | '.join(row)} |" for row in _align(self._cells()))
             return "\n\n".join([table, *self._notes()])
+        if form != "latex":
+            raise ValueError(f"form must be markdown, latex or json, got {form!r}")
         table = self._cells().to_latex(index=False, escape=True)
         table = table.replace("↓", r"$\downarrow$").replace("↑", r"$\uparrow$")
         return "\n".join([*(f"% {note}" for note in self._notes()), table])
@@ -194,16 +194,14 @@ def _draw_diagram(bins: pd.DataFrame, heading: str) -> "Figure":
     from scipy.stats import binom
 
     filled = bins[bins["count"] > 0]
-    left, width = filled["lower"], filled["upper"] - filled["lower"]
+    left, width, accuracy = filled["lower"], filled["upper"] - filled["lower"], filled["accuracy"]
     share = 100 * filled["count"] / filled["count"].sum()
     figure = Figure(figsize=(3.4, 4.4), layout="constrained")
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1.1])
     box = {"align": "edge", "linewidth": 0.5}
-    upper.bar(left, filled["accuracy"], width, color=_REACHED, edgecolor="white", **box)
-    gap = filled["confidence"] - filled["accuracy"]
-    upper.bar(
-        left, gap, width, filled["accuracy"], color="none", edgecolor=_GAP, hatch="////", **box
-    )
+    upper.bar(left, accuracy, width, color=_REACHED, edgecolor="white", **box)
+    hatched = {"color": "none", "edgecolor": _GAP, "hatch": "////", **box}
+    upper.bar(left, filled["confidence"] - accuracy, width, accuracy, **hatched)
     # Rounding may take a mean confidence past 1.
     chance = binom(filled["count"], filled["confidence"].clip(0, 1))  # of a calibrated classifier
     ends = [chance.ppf(level) / filled["count"] for level in ((1 - _LEVEL) / 2, (1 + _LEVEL) / 2)]

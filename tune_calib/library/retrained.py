@@ -86,9 +86,10 @@ class RetrainedHead(arrays.Estimator):
             check_order(train.logits.argmax(1), train.labels, names, classes is not None)
         held_out = None
         if select is not None:
-            select_rows = self._rows(select[0], "features of select").to(rows.device)
+            name = "features of select"
+            select_rows = self._check_columns(select[0], rows_of(select[0], name), name).float()
             numbers = number_labels(select[1], len(select_rows), names, "labels of select")
-            held_out = _split(select_rows, numbers, head)
+            held_out = _split(select_rows.to(rows.device), numbers, head)
         _refuse_lacking(slot, held_out is not None, head is not None)
         if head is None:  # one of NaN, for which no loss is finite
             nothing = rows.new_full((len(names), rows.shape[1]), torch.nan)
@@ -98,10 +99,7 @@ class RetrainedHead(arrays.Estimator):
             trainer = HeadBatchTrainer([slot], bank, network_seed, device=rows.device)
             reports = list(trainer)
         if (epoch := int(trainer.diverged_epoch[0])) >= 0:
-            raise UserError(
-                f"the loss of epoch {epoch + 1} is not finite: take a smaller lr, or scale the "
-                "features"
-            )
+            raise UserError(f"the loss of epoch {epoch + 1} is not finite: take a smaller lr")
         self.history_ = {}
         for name in reports[0]:
             # If it was not given, `select` is train, and its values are meaningless.
@@ -113,14 +111,9 @@ class RetrainedHead(arrays.Estimator):
         self.classes_ = names
         return self
 
-    def _rows(self, X: Any, name: str) -> Tensor:
-        rows = rows_of(X, name)
-        self._check_columns(X, rows, name)
-        return rows.float()
-
     def _logits(self, X: Any) -> Tensor:
         check_is_fitted(self, "classes_")
-        rows = self._rows(X, "features")
+        rows = self._check_columns(X, rows_of(X, "features"), "features").float()
         logits: Tensor = self.classifier_(rows, rows[:, :0])[0]
         return logits
 
@@ -166,8 +159,8 @@ def _split(rows: Tensor, labels: Tensor, head: LinearHead | None) -> FeatureSpli
 
 def _own_head(own_head: tuple[Any, Any], rows: Tensor) -> LinearHead:
     weight = rows_of(own_head[0], "weight of own_head").float().to(rows.device)
-    row = np.reshape(to_array(own_head[1], "bias of own_head"), (1, -1))
-    bias = rows_of(row, "bias of own_head").float()[0].to(rows.device)
+    column = np.reshape(to_array(own_head[1], "bias of own_head"), (-1, 1))
+    bias = rows_of(column, "bias of own_head").float()[:, 0].to(rows.device)
     if weight.shape != (len(bias), rows.shape[1]):
         raise ValueError(
             f"own_head must be weight (C, {rows.shape[1]}) and bias (C,), got "
@@ -182,13 +175,11 @@ def _refuse_lacking(slot: HeadSlot, has_select: bool, has_head: bool) -> None:
             f"select={slot.select} selects an epoch on held-out images: pass them to fit as "
             "select=(features, labels)"
         )
-    start, is_ratio = getattr(slot.params, "start", None), False
-    need = f"start={start}" if start in ("continued", "frozen") else ""
-    if getattr(slot.params, "gamma", None) == "val_ratio":
-        need, is_ratio = need or "gamma=val_ratio", True
-    if need and not has_head:
-        raise ValueError(f"{need} needs own_head=(weight, bias) of the network")
-    if is_ratio and not has_select:
+    start = getattr(slot.params, "start", None)
+    if start in ("continued", "frozen") and not has_head:
+        raise ValueError(f"start={start} needs own_head=(weight, bias) of the network")
+    if getattr(slot.params, "gamma", None) == "val_ratio" and not (has_head and has_select):
         raise ValueError(
-            "gamma=val_ratio needs select=(features, labels); or give gamma as a number"
+            "gamma=val_ratio needs own_head=(weight, bias) of the network and "
+            "select=(features, labels); or give gamma as a number"
         )

@@ -55,8 +55,12 @@ class EstimatorTransform(FittedAlone):
         with self._errors_described() as caught:
             estimator = self.params.build()
             estimator.fit(probabilities(logits).cpu().numpy(), labels.cpu().numpy())
-        flags = frozenset({UNCONVERGED} if any(map(_tells_failure, caught)) else ())
-        return Fit({"estimator": estimator, "present": labels.unique()}, flags=flags)
+        flags = set()
+        for warning in caught:
+            is_arithmetic = "encountered" in str(warning.message)
+            if issubclass(warning.category, UserWarning | RuntimeWarning) and not is_arithmetic:
+                flags.add(UNCONVERGED)
+        return Fit({"estimator": estimator, "present": labels.unique()}, flags=frozenset(flags))
 
     def apply(self, logits: Tensor, state: Mapping[str, Any]) -> Tensor:
         """Return log-probabilities; a class without a column in the result has probability 0."""
@@ -90,11 +94,6 @@ class EstimatorTransform(FittedAlone):
             reason = " ".join(f"{type(error).__name__}: {error}".split())
             message = f"{type(self.params).__name__} failed on calib or its results: {reason}"
             raise DivergedError(message) from None
-
-
-def _tells_failure(warning: warnings.WarningMessage) -> bool:
-    is_arithmetic = "encountered" in str(warning.message)
-    return issubclass(warning.category, UserWarning | RuntimeWarning) and not is_arithmetic
 
 
 @contextmanager
@@ -164,5 +163,6 @@ def from_estimator(name: str, estimator: Callable[..., Any], **record: Any) -> M
     params = create_model(name, __base__=EstimatorParams, **fields)
     params.estimator = staticmethod(estimator)
     text = inspect.cleandoc(estimator.__doc__ or "").replace("*", r"\*")  # it is not Markdown
-    record = {"title": estimator.__name__, "keeps_accuracy": False, "text": text} | record
-    return MethodInfo(name=name, params=params, implementation=EstimatorTransform, **record)
+    defaults: dict[str, Any] = {"title": estimator.__name__, "keeps_accuracy": False, "text": text}
+    defaults |= {"params": params, "implementation": EstimatorTransform}
+    return MethodInfo(name=name, **defaults | record)

@@ -15,6 +15,8 @@ from tune_calib.methods._base import PostHocMethod
 from tune_calib.methods._functional import label_log_probs, weighted_mean
 from tune_calib.metrics.refinement import folds
 
+Floats = NDArray[np.float64]
+
 UNCONVERGED, UNCHECKED = "posthoc_unconverged", "posthoc_unchecked"
 SMALLEST = 1e-12  # probabilities below it are raised to it before a logarithm
 _HARM_ERRORS = 1.645  # standard errors, 5 % one-sided
@@ -177,9 +179,7 @@ def stacked(parts: Sequence[Tensor]) -> Tensor:
     return torch.stack([torch.cat(pair, -1) for pair in zip(parts, ends, strict=True)])
 
 
-def isotonic(
-    values: NDArray[np.float64], targets: NDArray[np.bool_], weights: NDArray[np.float64]
-) -> Tensor:
+def isotonic(values: Floats, targets: NDArray[np.bool_], weights: Floats) -> Tensor:
     """Fit an increasing curve (N,) to outcomes (N,) by least squares; return its knots (2, M)."""
     order = values.argsort()
     places = values[order]
@@ -189,10 +189,10 @@ def isotonic(
 
 
 def increasing_curve(
-    values: NDArray[np.float64],
+    values: Floats,
     starts: NDArray[np.intp],
-    hits: NDArray[np.float64],
-    weights: NDArray[np.float64] | None = None,
+    hits: Floats,
+    weights: Floats | None = None,
 ) -> Tensor:
     """Fit a curve to sorted values (N,) in groups, from their starts and sums of hits (G,)."""
     # Groups without hits that follow each other have the same height.
@@ -213,7 +213,7 @@ def increasing_curve(
     return torch.from_numpy(np.stack([values[starts[ends]], heights]))
 
 
-def first_of_equal(values: NDArray[np.float64]) -> NDArray[np.intp]:
+def first_of_equal(values: Floats) -> NDArray[np.intp]:
     """Return the positions in sorted values (N,) of the first ones of each group of equal ones.
 
     As in scikit-learn, values that differ from the first one by less than 1e-15 are equal.

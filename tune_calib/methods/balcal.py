@@ -25,8 +25,7 @@ from torch.nn import functional as F
 from tune_calib.determinism import child_seed
 from tune_calib.errors import UserError
 from tune_calib.methods._base import Batch, NetworkContext, NetworkMethod, Step
-from tune_calib.models.base import draw_fan_out
-from tune_calib.models.network import Output
+from tune_calib.models.network import Output, draw_fan_out
 from tune_calib.spec.methods import METHODS, Params, cited
 
 FIRST_SHARE = 0.8  # the initial share in the authors' program, whatever its constructor receives

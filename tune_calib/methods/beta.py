@@ -18,7 +18,7 @@ from scipy.special import expit
 from torch import Tensor
 
 from tune_calib.errors import UserError
-from tune_calib.methods._posthoc import SMALLEST, UNCONVERGED, Fit, FittedAlone
+from tune_calib.methods._posthoc import SMALLEST, UNCONVERGED, Fit, FittedAlone, Floats
 from tune_calib.methods.temperature import is_all_right
 from tune_calib.spec.methods import METHODS, cited
 
@@ -52,14 +52,12 @@ def _features(logits: Tensor) -> Tensor:
     return torch.stack([log_probs[:, 1], -log_probs[:, 0]], -1)
 
 
-def _best(
-    features: NDArray[np.float64], labels: NDArray[np.int64]
-) -> tuple[NDArray[np.float64], bool]:
+def _best(features: Floats, labels: NDArray[np.int64]) -> tuple[Floats, bool]:
     scale = np.array([*np.maximum(np.sqrt((features**2).mean(0)), SMALLEST), 1.0])
     design = np.column_stack([features, np.ones(len(features))]) / scale
     signs = 2.0 * labels - 1
 
-    def objective(weights: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+    def objective(weights: Floats) -> tuple[float, Floats]:
         margins = signs * (design @ weights)
         slopes = -signs * expit(-margins)
         return float(np.logaddexp(0, -margins).mean()), design.T @ slopes / len(labels)

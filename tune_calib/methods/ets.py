@@ -16,11 +16,10 @@ from typing import Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.optimize import minimize, minimize_scalar
 from torch import Tensor
 
-from tune_calib.methods._posthoc import SMALLEST, UNCONVERGED, Fit, FittedAlone, keep_top
+from tune_calib.methods._posthoc import SMALLEST, UNCONVERGED, Fit, FittedAlone, Floats, keep_top
 from tune_calib.methods.temperature import AT_BOUND, at_scale, converged, lies_beyond
 from tune_calib.metrics.binning import at_labels
 from tune_calib.metrics.refinement import BOUNDS, NEAR, folds, has_best_temperature, parts_of
@@ -120,9 +119,7 @@ def _scores(log_temperature: float, logits: Tensor, labels: Tensor) -> Tensor:
     return torch.cat(scores)
 
 
-def _of_brier(
-    logits: Tensor, labels: Tensor, temperature: float
-) -> tuple[NDArray[np.float64], float]:
+def _of_brier(logits: Tensor, labels: Tensor, temperature: float) -> tuple[Floats, float]:
     products = logits.new_zeros(3, 3)
     for rows in parts_of(logits):
         errors = _mixed_parts(logits[rows], temperature)
@@ -144,15 +141,13 @@ def _of_brier(
     return min(inside, key=lambda weights: float(weights @ gram @ weights)), 0.0
 
 
-def _of_nll(
-    logits: Tensor, labels: Tensor, temperature: float
-) -> tuple[NDArray[np.float64], float]:
+def _of_nll(logits: Tensor, labels: Tensor, temperature: float) -> tuple[Floats, float]:
     parts = []
     for rows in parts_of(logits):
         parts.append(at_labels(_mixed_parts(logits[rows], temperature), labels[rows]))
-    target_probs: NDArray[np.float64] = torch.cat(parts, -1).clamp_min(SMALLEST).cpu().numpy()
+    target_probs: Floats = torch.cat(parts, -1).clamp_min(SMALLEST).cpu().numpy()
 
-    def objective(weights: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+    def objective(weights: Floats) -> tuple[float, Floats]:
         mixed = np.maximum(weights @ target_probs, SMALLEST)
         return float(-np.log(mixed).mean()), -(target_probs / mixed).mean(1)
 
@@ -165,7 +160,7 @@ def _of_nll(
         constraints={"type": "eq", "fun": lambda w: w.sum() - 1, "jac": np.ones_like},
         options={"ftol": 1e-14, "maxiter": 200},
     )
-    weights: NDArray[np.float64] = optimum.x.clip(0, 1)
+    weights: Floats = optimum.x.clip(0, 1)
     weights /= weights.sum()
     return weights, float(-objective(weights)[1].min() - 1)
 

@@ -130,10 +130,8 @@ class FedlasLabelSmoothing(NetworkMethod):
         super().begin_epoch(epoch, generator)
         self.epoch = epoch
 
-    def draw(self, samples: int) -> dict[str, Tensor]:
-        return self._draw(samples, self.chance)
-
-    def _draw(self, samples: int, chance: torch.Generator) -> dict[str, Tensor]:
+    def draw(self, samples: int, chance: torch.Generator | None = None) -> dict[str, Tensor]:
+        chance = chance or self.chance
         draws = {}
         if self.params.indicator == "random":
             draws["indicator"] = torch.randn(samples, generator=chance)
@@ -200,7 +198,7 @@ class FedlasLabelSmoothing(NetworkMethod):
     def sample_record(self, logits: Tensor, labels: Tensor, features: Tensor) -> dict[str, Tensor]:
         # Random values are drawn again, identically in every call of an epoch.
         seed = child_seed(self.context.seed, "record", self.epoch)
-        draws = self._draw(len(logits), torch.Generator().manual_seed(seed))
+        draws = self.draw(len(logits), torch.Generator().manual_seed(seed))
         indicator = self.normalised(self.values(logits, features, draws))
         signs = self.signs(logits, labels, draws)
         amounts = self.amounts(signs, indicator)

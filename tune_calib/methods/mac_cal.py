@@ -16,7 +16,7 @@ base (Mukhoti et al.), which sums and clips.
 from collections.abc import Sequence
 from functools import partial
 from itertools import product
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import torch
 from pydantic import Field, model_validator
@@ -179,15 +179,12 @@ class MacCalParams(Params):
                 "evaluation=expected with mask_scale=inverted would scale by q twice; use "
                 "evaluation=dense, which is the expectation in this case"
             )
-        if self.start != "frozen":
-            return self
-        for name, value in {"shape": "linear", "masking": "functional"}.items():
-            if getattr(self, name) != value:
-                raise ValueError(
-                    f"start=frozen needs {name}={value}, because the network's own head is not "
-                    "trained"
-                )
-        if self.evaluation == "dense":
+        if self.start == "frozen" and (self.shape != "linear" or self.masking != "functional"):
+            raise ValueError(
+                "start=frozen needs shape=linear and masking=functional, because the network's own "
+                "head is not trained"
+            )
+        if self.start == "frozen" and self.evaluation == "dense":
             raise ValueError(
                 "start=frozen with evaluation=dense is just the network's own head; use "
                 "evaluation=last_mask, expected or mc"
@@ -213,14 +210,13 @@ class MacCal(Retrain):
         self.q_min = self.per_head("q_min")
         self.tau0 = self.per_head("tau0")
         self.tau_decay = self.per_head("tau_decay")
+        params: list[Any] = [head.params for head in heads]
         named = {"val_ratio": context.val_ratio}
-        gammas = [head.params.gamma for head in heads]  # type: ignore[attr-defined]
-        values = [named.get(gamma, gamma) for gamma in gammas]
+        values = [named.get(settings.gamma, settings.gamma) for settings in params]
         self.gamma = torch.tensor(values, device=context.device)
-        gradients = [head.params.gradient for head in heads]  # type: ignore[attr-defined]
-        is_dense = [gradient == "dense" for gradient in gradients]
+        is_dense = [settings.gradient == "dense" for settings in params]
         self.is_dense = torch.tensor(is_dense, device=context.device)[:, None, None]
-        self.gradients = set(gradients)
+        self.gradients = {settings.gradient for settings in params}
 
     def begin_epoch(self, epoch: int) -> None:
         if self.params.refresh == "epoch":

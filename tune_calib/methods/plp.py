@@ -24,7 +24,6 @@ import torch
 from pydantic import Field
 from torch import nn
 
-from tune_calib.methods._base import NetworkContext
 from tune_calib.methods.ce import CrossEntropy
 from tune_calib.spec.methods import METHODS, Params, cited
 
@@ -88,10 +87,8 @@ def _blocks(network: nn.Module) -> Iterator[nn.Module]:
 class Plp(CrossEntropy):
     """Cross entropy that trains fewer and fewer leading parameter tensors."""
 
-    def __init__(self, params: Any, context: NetworkContext) -> None:
-        super().__init__(params, context)
-        self.counts: list[int] = []
-        self.count = 0
+    counts: list[int]
+    count = 0
 
     def adapt(self, network: Any) -> None:
         # The number of tensors distinguishes the authors' three networks. Boundaries count tensors

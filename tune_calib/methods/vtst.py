@@ -55,12 +55,9 @@ class VariationalTwoStage(HeadMethod):
         mean = init_stack((*hidden, context.classes), self.seeds, context.device)
         own_seeds = [child_seed(seed, "variance") for seed in self.seeds]
         variance = init_stack(hidden, own_seeds, context.device)
-        self.parameters = {
-            **{f"mean.{name}": mean[name] for name in variance},
-            **{f"variance.{name}": tensor for name, tensor in variance.items()},
-            "output.0.weight": mean["2.weight"],
-            "output.0.bias": mean["2.bias"],
-        }
+        self.parameters = {f"mean.{name}": mean[name] for name in variance}
+        self.parameters |= {f"variance.{name}": tensor for name, tensor in variance.items()}
+        self.parameters |= {f"output.0.{kind}": mean[f"2.{kind}"] for kind in ("weight", "bias")}
         self.kl_weight = self.per_head("kl_weight")
         self.kl = torch.zeros_like(self.kl_weight)
 
@@ -129,11 +126,8 @@ class VariationalTwoStage(HeadMethod):
         return apply_stack(self._part("output."), latent, [])
 
     def _part(self, prefix: str) -> dict[str, Tensor]:
-        part = {}
-        for name, tensor in self.parameters.items():
-            if name.startswith(prefix):
-                part[name.removeprefix(prefix)] = tensor
-        return part
+        names = [name for name in self.parameters if name.startswith(prefix)]
+        return {name.removeprefix(prefix): self.parameters[name] for name in names}
 
 
 METHODS.register(

@@ -114,12 +114,9 @@ def _covers(sets: SampleValues, samples: Samples) -> Tensor:
     return samples.value(sets).gather(-1, labels[..., None])[..., 0].to(samples.probs.dtype)
 
 
-def _mean(values: SampleValues, samples: Samples) -> Tensor:
-    return samples.mean(values)
-
-
 def _metric(values: Callable[..., Tensor], sets: SampleValues) -> Callable[[Samples], Tensor]:
-    return partial(_mean, partial(values, sets))
+    of_samples = partial(values, sets)
+    return lambda samples: samples.mean(of_samples)
 
 
 aps_size, aps_coverage = _metric(_sizes, _aps_sets), _metric(_covers, _aps_sets)

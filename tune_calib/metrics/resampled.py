@@ -182,10 +182,7 @@ def _misses(samples: Samples) -> Tensor:
 
 
 def _columns(samples: Samples, has_calib: bool) -> dict[Factors, Tensor]:
-    """Return the values of the samples, each (N,), whose means over the draws metrics need.
-
-    Keys are one function, or two for the terms of a difference or the factors of a product.
-    """
+    """Return values (N,) by their function, or by two of a difference or a product."""
     nll, brier = scores(samples.logits, samples.labels)
     refined_nll, refined_brier = samples.refined
     correct = scoring.hits(samples)
@@ -204,8 +201,8 @@ def _columns(samples: Samples, has_calib: bool) -> dict[Factors, Tensor]:
         (entropies, _misses): entropy * (1 - correct),
     }
     if has_calib:
-        for values in (conformal.set_sizes, conformal.covered):
-            columns[values,] = values(samples)
+        columns[conformal.set_sizes,] = conformal.set_sizes(samples)
+        columns[conformal.covered,] = conformal.covered(samples)
     return columns
 
 
@@ -278,9 +275,8 @@ class ClassCells:
         of_class = weights.new_zeros(self._probs.shape[-1], len(weights))
         of_class = of_class.index_add(0, self._labels, weights.T).T
         over[..., 1] = weights @ self._probs - of_class - over.sum(-1)
-        return Cells(
-            _with_lowest(count, weights.sum(-1)[:, None]), _with_lowest(right, of_class), over
-        )
+        samples = _with_lowest(count, weights.sum(-1)[:, None])
+        return Cells(samples, _with_lowest(right, of_class), over)
 
 
 def with_zero(over: Tensor) -> Tensor:

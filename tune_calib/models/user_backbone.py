@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tune_calib.errors import UserError, locate_error
-from tune_calib.models.base import evaluating, name_last_layer
+from tune_calib.models.network import evaluating, name_last_layer
 from tune_calib.spec.backbones import Init
 
 PROBE = 4  # number of images used to locate the features

@@ -45,18 +45,6 @@ def is_metric_column(name: str) -> bool:
     return "/" in name and name.rpartition("/")[2] in METRICS
 
 
-def _schema(table: TableName, rows: list[dict[str, Any]]) -> pa.Schema:
-    schema = SCHEMAS[table]
-    if table == "trials":
-        extra = sorted(set().union(*rows).difference(schema.names))
-        foreign = [name for name in extra if not is_metric_column(name)]
-        if foreign:
-            raise ValueError(f"columns {foreign} are neither in the schema nor metrics")
-        for name in extra:
-            schema = schema.append(pa.field(name, pa.float64()))
-    return schema
-
-
 def write_results(
     out: AnyPath,
     name: str,
@@ -72,8 +60,13 @@ def write_results(
     # A trial without a row is run again and overwrites the other files.
     order: tuple[TableName, ...] = ("curves", "bins", "trials")
     for table in order:
-        rows = tables.get(table, [])
-        write_file(out, name, table, pa.Table.from_pylist(rows, schema=_schema(table, rows)))
+        rows, schema = tables.get(table, []), SCHEMAS[table]
+        names = set().union(*rows) if table == "trials" else set()
+        for column in sorted(names.difference(schema.names)):
+            if not is_metric_column(column):
+                raise ValueError(f"column {column} is neither in the schema nor a metric")
+            schema = schema.append(pa.field(column, pa.float64()))
+        write_file(out, name, table, pa.Table.from_pylist(rows, schema=schema))
 
 
 def write_table(out: AnyPath, table: TableName, name: str, content: pa.Table) -> None:

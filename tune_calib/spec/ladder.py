@@ -202,11 +202,10 @@ def _runs_network(rung: Rung) -> bool:
 
 
 def _collision(first: Rung, second: Rung, overrides: Settings) -> UserError:
-    absent = object()  # not None, which a rung may set
     first_settings, second_settings = flatten(first.slots), flatten(second.slots)
     causes = {}
     for setting, value in flatten(overrides).items():
-        if first_settings.get(setting, absent) != second_settings.get(setting, absent):
+        if first_settings.get(setting, ...) != second_settings.get(setting, ...):
             causes[setting] = f"{setting}={value}"
     mistake = f"{first.label!r} and {second.label!r} are the same trial"
     if not causes:

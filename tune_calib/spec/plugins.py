@@ -220,7 +220,6 @@ def use(plugins: Iterable[Plugin]) -> None:
 
 @contextlib.contextmanager
 def restored() -> Iterator[None]:
-    """Remove the plug-ins registered in the block when it ends."""
     outer_plugins = in_use()
     try:
         yield

@@ -129,7 +129,6 @@ def recipe_for(name: str | None, dataset: str) -> Recipe:
 def refuse_misfit(
     recipe: Recipe, dataset: str, backbone: str, network: Mapping[str, Any], own_recipes: bool
 ) -> None:
-    """Refuse networks for which a recipe was not made, or that lack its pretrained weights."""
     if recipe.name == QUICK and recipe.backbones and backbone not in recipe.backbones:
         BACKBONES.require(backbone)  # an unknown backbone is another mistake
         raise UserError(

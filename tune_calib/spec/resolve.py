@@ -69,7 +69,6 @@ def takes_title(dataset: str) -> bool:
 
 
 def resolve_ladder(request: AblateRequest | CompareRequest) -> tuple[Ladder, ResolvedRequest]:
-    """Return the rungs that a request runs, and their settings, seeds and recipe."""
     settings = resolve_settings(request)
     if isinstance(request, AblateRequest):
         assert request.ladder is not None

@@ -140,7 +140,6 @@ def add_changes(name: str, recipe: Recipe, overrides: Settings) -> str:
 
 
 def known_keys(slot: str, method: str | None) -> list[str]:
-    """Return the settings of a slot and of the method that fills it."""
     keys = [key for key in SLOT_TYPES[slot].model_fields if key not in ("params", "plugin")]
     if method is not None:
         METHODS.require(method)

@@ -45,7 +45,6 @@ class Setting:
         return True
 
     def holds(self, value: Any) -> bool:
-        """Return whether a value lies in the distribution."""
         if (values := self.values()) is not None:
             return value in values
         distribution: Any = self.distribution

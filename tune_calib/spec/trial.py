@@ -65,7 +65,6 @@ class TrialSpec(StrictModel):
         return self
 
     def _fit_execution(self) -> None:
-        """Refuse captured steps of a method that must run eagerly."""
         slots = [self.head] if self.network.is_frozen else [self.network, self.head]
         for slot in filter(None, slots):
             if self.network.is_captured and not METHODS[slot.method].implementation.is_capturable:

@@ -95,8 +95,6 @@ class RunLocation:
 
 @dataclass(frozen=True)
 class Result:
-    """The end of a run."""
-
     crashed: list[str]  # a line for each job that crashed
     stopped: str = ""  # what a limit of time left undone, in words; "" if nothing
 
@@ -143,7 +141,6 @@ def refuse_foreign(out: AnyPath, *damaged: str) -> None:
 
 
 def build_foreign_error(out: AnyPath, what: str, command: str, why: str = "") -> UserError:
-    """Build the error of a folder that contains another request, with its command."""
     return UserError(
         f"{out} contains another {what} ({command}){why}; name another folder", setting="out"
     )

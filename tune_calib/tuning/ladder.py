@@ -87,7 +87,6 @@ class LadderRun:
 
     @cached_property
     def plugins(self) -> tuple[Plugin, ...]:
-        """List the plug-ins of the ladder, its recipe and its trials."""
         recipe = self.resolved.recipe
         origins = []
         if self.name in LADDERS:

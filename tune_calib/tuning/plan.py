@@ -241,13 +241,13 @@ def execute_run(run: AnyRun, context: Context, label: str = "") -> Result:
         except (FileNotFoundError, DamagedFileError):
             manifest.write(out)  # there is no plan that could be kept
         with context.following(out, manifest.identity) as of_run:
-            if not state.is_over:
+            if state.is_over:
+                echo(f"nothing is left to do in {out}", err=True)
+            else:
                 refuse_here(location.address, state.needs, everywhere)
                 echo(describe_run(run, work), err=True)
                 if isinstance(run, LadderRun):
                     state = run.reuse(state, copies)
-            else:
-                echo(f"nothing is left to do in {out}", err=True)
             if state.is_over:
                 _write_plan(run, manifest)
                 return run.finish(state)

@@ -9,7 +9,7 @@ from typing import Any
 from tune_calib.console import echo
 from tune_calib.engine import weights
 from tune_calib.engine.evaluate import refuse_seen
-from tune_calib.engine.imports import is_pattern, read_record, read_records
+from tune_calib.engine.imports import read_record, read_records
 from tune_calib.engine.network import build
 from tune_calib.errors import UserError
 from tune_calib.files.paths import AnyPath, expand_path
@@ -30,7 +30,7 @@ def resolve_files(
     store = Store(at)
     data: Mapping[str, Any] = resolved.overrides.get("data", {})
     if isinstance(name := data.get("imported"), str):
-        if is_pattern(name):
+        if any(wildcard in name for wildcard in "*?["):
             records = read_records(name, store)
             imports = {name: record.model_dump() for name, record in records.items()}
             return replace(resolved, imports=imports)

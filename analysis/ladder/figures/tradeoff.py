@@ -21,7 +21,6 @@ from analysis.ladder.results import COST_PARTS, LadderResults, costs
 from analysis.load import Run
 from analysis.text import Cell
 from analysis.tidy import unbeaten
-from tune_calib.results.manifests import RungRecord
 from tune_calib.spec.metrics import METRICS
 from tune_calib.spec.names import is_never_best
 
@@ -68,9 +67,16 @@ def draw_tradeoff(results: LadderResults) -> Drawing | None:
         return None
     height = max(3.4, _KEY_IN * len(run.rungs) + 0.3)
     figure, axis = style.subplots(figsize=(style.TEXT_IN, height))
-    rungs = run.rungs_in(points)
-    for rung in rungs:
-        _draw_rung(axis, points[points["rung"] == rung.index], rung)
+    rungs, handles = run.rungs_in(points), []
+    for rung in run.rungs:
+        look, label = style.look(rung.index), f"{rung.label} ({run.ended(rung.index)})"
+        look |= {"linestyle": "none", "markersize": 6}
+        look["markerfacecolor"] = look["color"] if rung.kind in ("base", "step") else "none"
+        if rung in rungs:
+            _draw_rung(axis, points[points["rung"] == rung.index], dict(look))
+        else:
+            look["marker"], label = "", f"{rung.label}: {run.failures(rung.index) or 'no numbers'}"
+        handles.append(Line2D([], [], **look, label=label))
     means = 100 * points.groupby("rung")[_METRICS].mean()
     for chain in chains(run):
         shown = means.loc[[rung for rung in chain if rung in means.index]]
@@ -82,35 +88,18 @@ def draw_tradeoff(results: LadderResults) -> Drawing | None:
         axis.plot(front["accuracy"], front["ece"], "--", color="0.45", linewidth=0.9, zorder=1)
     axis.set(xlabel="test accuracy (%)", ylabel="test ECE (%)")
     axis.set_ylim(bottom=0)  # so that a small gain does not look large
-    handles = [_legend_mark(run, rung, rung not in rungs) for rung in run.rungs]
     figure.legend(handles=handles, loc="outside right center", frameon=False, fontsize=7)
     return figure
 
 
-def _draw_rung(axis: Axes, rows: pd.DataFrame, rung: RungRecord) -> None:
+def _draw_rung(axis: Axes, rows: pd.DataFrame, look: dict[str, Any]) -> None:
     x, y = 100 * rows["accuracy"], 100 * rows["ece"]
-    look, spread = style.look(rung.index), {}
     if len(rows) > 1:
-        spread = {"xerr": x.std(), "yerr": y.std()}
+        look |= {"xerr": x.std(), "yerr": y.std()}
         is_image = len(rows) > _MOST_POINTS
-        axis.scatter(x, y, s=9, alpha=0.5, linewidths=0, rasterized=is_image, **look)
-    axis.errorbar(
-        x.mean(), y.mean(), **spread, **look, markersize=6, markerfacecolor=_face(rung),
-        linestyle="none", elinewidth=0.8,
-    )  # fmt: skip
-
-
-def _face(rung: RungRecord) -> str | tuple[float, float, float]:
-    return style.color(rung.index) if rung.kind in ("base", "step") else "none"
-
-
-def _legend_mark(run: Run, rung: RungRecord, is_empty: bool) -> Line2D:
-    """Return a mark and a label; for a rung without values, a label with the reason."""
-    look, label = style.look(rung.index), f"{rung.label} ({run.ended(rung.index)})"
-    if is_empty:
-        look["marker"], label = "", f"{rung.label}: {run.failures(rung.index) or 'no numbers'}"
-    look |= {"linestyle": "none", "markersize": 6, "markerfacecolor": _face(rung)}
-    return Line2D([], [], **look, label=label)
+        mark = {"color": look["color"], "marker": look["marker"]}
+        axis.scatter(x, y, s=9, alpha=0.5, linewidths=0, rasterized=is_image, **mark)
+    axis.errorbar(x.mean(), y.mean(), **look, elinewidth=0.8)
 
 
 def draw_critical_difference(result: Friedman | None) -> Drawing | None:
@@ -193,11 +182,6 @@ def cost_table(run: Run) -> pd.DataFrame:
     return pd.DataFrame(rows or {"rung": [], "quantity": [], "n": []})
 
 
-def _cost_caption(results: LadderResults) -> str:
-    numbers = trials_of_each(results.run, list(cost_table(results.run)["n"]) or [0])
-    return f"{_OWN_TIME} Bars show medians, and lines the range; {numbers}."
-
-
 @LADDER_FIGURES.register
 @report_figure(
     name="cost",
@@ -208,7 +192,10 @@ def _cost_caption(results: LadderResults) -> str:
         "method, though trials share them, with the ratio to plain training in brackets. Times "
         "are comparable only if they were all measured on one idle machine."
     ),
-    caption=_cost_caption,
+    caption=lambda results: (
+        f"{_OWN_TIME} Bars show medians, and lines the range; "
+        f"{trials_of_each(results.run, list(cost_table(results.run)['n']) or [0])}."
+    ),
     absent="no finished trial has its seconds or memory",
     position=70,
 )

@@ -41,10 +41,7 @@ def test_averages_are_over_seeds_and_then_over_columns(tmp_path):
 
 @pytest.mark.parametrize(
     ("table", "method", "metric", "mean"),
-    [
-        ("fedlas/table4", "CE", "o_ece", 7.70),
-        ("fedlas/table4", "FeDLaS-MbLS", "u_ece", 0.98),
-    ],
+    [("fedlas/table4", "CE", "o_ece", 7.70), ("fedlas/table4", "FeDLaS-MbLS", "u_ece", 0.98)],
 )
 def test_a_published_table_is_averaged_over_its_columns(table, method, metric, mean):
     averages = averages_of(metrics=("o_ece", "u_ece"), table=table)

@@ -232,7 +232,8 @@ def test_without_a_bootstrap_the_errors_of_the_rungs_add_up(metric, tmp_path):
     }[metric]
     errors = np.sqrt(variance.clip(lower=0)).groupby(trials["rung"]).mean()[[0, 2]]
     # Equal differences of all seeds: the interval is over the samples only.
-    assert verdict.width / 2 == pytest.approx(stats.norm.ppf(0.975) * np.hypot(*errors), rel=1e-3)
+    half = stats.norm.ppf(0.975) * np.hypot(*errors)
+    assert (verdict.high - verdict.low) / 2 == pytest.approx(half, rel=1e-3)
 
 
 @pytest.mark.parametrize("scale", sample([1.0, 0.3], 1))

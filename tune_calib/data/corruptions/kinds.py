@@ -26,7 +26,6 @@ _EDGE = 1e-3  # in grey levels: a 7 that is 6.9999 in floating point stays 7
 
 
 def _shot(pixels: Tensor, photons: int, chance: Chance) -> Tensor:
-    """Draw Poisson photon counts, with mean ``photons`` for a white pixel, by inversion."""
     levels = (255 * pixels).round()
     table, width = _poisson(photons)
     drawn = levels.double() + chance.uniform(*pixels.shape[1:])
@@ -108,7 +107,6 @@ def grey(pixels: Tensor) -> Tensor:
 
 
 def _snow(pixels: Tensor, strength: tuple[float, ...], chance: Chance) -> Tensor:
-    """Add flakes, blurred in the direction of their fall, to a paler image."""
     mean, deviation, zoom, least, radius, reach, share = strength
     side = pixels.shape[-1]
     flakes = zoomed(mean + deviation * chance.normal(1, side, side), zoom)
@@ -120,7 +118,6 @@ def _snow(pixels: Tensor, strength: tuple[float, ...], chance: Chance) -> Tensor
 
 
 def _fog(pixels: Tensor, strength: tuple[float, float], chance: Chance) -> Tensor:
-    """Add a cloud to the image without making it brighter."""
     thickness, decay = strength
     side = pixels.shape[-1]
     cloud = _plasma(2 ** max(1, math.ceil(math.log2(side))), decay, chance)[:, :side, :side]
@@ -152,7 +149,6 @@ def _plasma(side: int, decay: float, chance: Chance) -> Tensor:
 
 
 def _brightness(pixels: Tensor, added: float, _: Chance) -> Tensor:
-    """Increase the value of HSV, but change neither hue nor saturation."""
     value = pixels.amax(1, keepdim=True)
     raised = (value + added).clamp(max=1)
     # Black has no hue, so it becomes grey.
@@ -199,15 +195,11 @@ def _affine(pixels: Tensor, most: float, chance: Chance) -> Tensor:
 
 
 def _pixelate(pixels: Tensor, share: float, _: Chance) -> Tensor:
-    """Shrink images and enlarge them again, both with Pillow's box filter."""
-    side = pixels.shape[-1]
+    side, box = pixels.shape[-1], Image.Resampling.BOX
     small = max(1, int(side * share))
-
-    def resize(image: Image.Image) -> Image.Image:
-        shrunk = image.resize((small, small), Image.Resampling.BOX)
-        return shrunk.resize((side, side), Image.Resampling.BOX)
-
-    return _apply_pillow(pixels, resize)
+    return _apply_pillow(
+        pixels, lambda image: image.resize((small, small), box).resize((side, side), box)
+    )
 
 
 def _jpeg(pixels: Tensor, quality: int, _: Chance) -> Tensor:
@@ -243,36 +235,23 @@ def _saturate(pixels: Tensor, strength: tuple[float, float], _: Chance) -> Tenso
 
 
 _KINDS = (
-    Kind(
-        "gaussian_noise",
-        (0.04, 0.06, 0.08, 0.09, 0.10),
-        lambda x, deviation, chance: x + deviation * chance.normal(*x.shape[1:]),
-    ),
+    Kind("gaussian_noise", (0.04, 0.06, 0.08, 0.09, 0.10),
+         lambda x, deviation, chance: x + deviation * chance.normal(*x.shape[1:])),
     Kind("shot_noise", (500, 250, 100, 75, 50), _shot),
     Kind("impulse_noise", (0.01, 0.02, 0.03, 0.05, 0.07), _impulse),
-    Kind(
-        "speckle_noise",
-        (0.06, 0.1, 0.12, 0.16, 0.2),
-        lambda x, deviation, chance: x * (1 + deviation * chance.normal(*x.shape[1:])),
-    ),
+    Kind("speckle_noise", (0.06, 0.1, 0.12, 0.16, 0.2),
+         lambda x, deviation, chance: x * (1 + deviation * chance.normal(*x.shape[1:]))),
     # Radius of the disk, and deviation of the filter that softens its edge.
     Kind("defocus_blur", ((0.3, 0.4), (0.4, 0.5), (0.5, 0.6), (1, 0.2), (1.5, 0.1)), _defocus),
     # Deviation of the blur, largest distance between swapped pixels, number of rounds.
-    Kind(
-        "glass_blur", ((0.05, 1, 1), (0.25, 1, 1), (0.4, 1, 1), (0.25, 1, 2), (0.4, 1, 2)), _glass
-    ),
+    Kind("glass_blur", ((0.05, 1, 1), (0.25, 1, 1), (0.4, 1, 1), (0.25, 1, 2), (0.4, 1, 2)),
+         _glass),
     # Radius and deviation.
-    Kind(
-        "motion_blur",
-        ((6, 1), (6, 1.5), (6, 2), (8, 2), (9, 2.5)),
-        lambda x, s, chance: moved(x, s[0] * scale(x), s[1] * scale(x), chance.between(-45, 45)),
-    ),
+    Kind("motion_blur", ((6, 1), (6, 1.5), (6, 2), (8, 2), (9, 2.5)),
+         lambda x, s, chance: moved(x, s[0] * scale(x), s[1] * scale(x), chance.between(-45, 45))),
     Kind("zoom_blur", (1.06, 1.11, 1.16, 1.21, 1.26), _zoom),
-    Kind(
-        "gaussian_blur",
-        (0.4, 0.6, 0.7, 0.8, 1),
-        lambda x, deviation, _: blurred(x, deviation * scale(x)),
-    ),
+    Kind("gaussian_blur", (0.4, 0.6, 0.7, 0.8, 1),
+         lambda x, deviation, _: blurred(x, deviation * scale(x))),
     # Mean and deviation of the noise, its zoom and threshold, radius and deviation of the motion
     # blur, share of the original image.
     Kind(
@@ -291,20 +270,13 @@ _KINDS = (
     Kind("brightness", (0.05, 0.1, 0.15, 0.2, 0.3), _brightness),
     Kind("contrast", (0.75, 0.5, 0.4, 0.3, 0.15), _contrast),
     # As shares of the image size: displacement, its smoothness, displacement of the corners.
-    Kind(
-        "elastic_transform",
-        ((0, 0, 0.08), (0.05, 0.2, 0.07), (0.08, 0.06, 0.06), (0.1, 0.04, 0.05), (0.1, 0.03, 0.03)),
-        _elastic,
-    ),
+    Kind("elastic_transform", ((0, 0, 0.08), (0.05, 0.2, 0.07), (0.08, 0.06, 0.06),
+                               (0.1, 0.04, 0.05), (0.1, 0.03, 0.03)), _elastic),
     Kind("pixelate", (0.95, 0.9, 0.85, 0.75, 0.65), _pixelate),
     Kind("jpeg_compression", (80, 65, 58, 50, 40), _jpeg),
-    Kind(
-        "saturate",
-        ((0.3, 0), (0.1, 0), (1.5, 0), (2, 0.1), (2.5, 0.2)),
-        _saturate,
-        needs_colour=True,
-    ),
-)
+    Kind("saturate", ((0.3, 0), (0.1, 0), (1.5, 0), (2, 0.1), (2.5, 0.2)), _saturate,
+         needs_colour=True),
+)  # fmt: skip
 KINDS: dict[str, Kind] = {kind.name: kind for kind in _KINDS}
 
 # Without the extra kinds of the benchmark, which are in no mean over kinds.

@@ -35,12 +35,10 @@ class Chance:
         return numbers.view(-1, *shape)
 
     def normal(self, *shape: int) -> Tensor:
-        """Draw standard normal numbers, (N, *shape) float32, within 5.2 standard deviations."""
         numbers: Tensor = torch.special.ndtri(self.uniform(*shape))
         return numbers
 
     def between(self, low: float, high: float, *shape: int) -> Tensor:
-        """Draw uniform numbers between two bounds, (N, *shape) float32."""
         return self.uniform(*shape).mul_(high - low).add_(low)
 
 

@@ -88,7 +88,6 @@ def _read_tiny(files: tuple[Path, ...], format_: Format) -> Source:
 
 
 def _classes(archive: Path) -> dict[str, int]:
-    """Return the label of each class, its position among the sorted names."""
     names = sorted({line[0].strip() for line in read_fields(archive / "wnids.txt", 1)})
     if len(names) != TINY_CLASSES:
         file = archive / "wnids.txt"

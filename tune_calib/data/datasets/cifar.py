@@ -1,11 +1,7 @@
 """CIFAR-10 and CIFAR-100 (Krizhevsky, 2009): 50,000 + 10,000 colour images of 32x32.
 
-The files are Parquet or torchvision's folder. Positions count the rows as they are stored. Hugging
-Face and torchvision store them in different orders. The published split indices therefore select
-the published images only from torchvision's folder; from Parquet they select an equally random
-split. Use a separate artifact store for each copy of the data.
-
-``data.labels: coarse`` selects the twenty superclasses of CIFAR-100.
+Hugging Face and torchvision store them in different orders, so the published split indices select
+the published images only from torchvision's folder; from Parquet, an equally random split.
 """
 
 from dataclasses import dataclass

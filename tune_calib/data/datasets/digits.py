@@ -1,8 +1,7 @@
 """Digits of scikit-learn: 1,797 embedded grey images of 8x8, for tests and first steps.
 
-The split is fixed and does not depend on any seed of a trial: in the permutation drawn by numpy's
-``RandomState(1)``, the first 797 images are ``test``, the next 250 ``select``, the next 250
-``calib`` and the last 500 ``train``.
+In the permutation drawn by numpy's ``RandomState(1)``, the first 797 images are ``test``, the next
+250 ``select``, the next 250 ``calib`` and the last 500 ``train``.
 """
 
 from pathlib import Path
@@ -56,10 +55,7 @@ DATASETS.register(
             settings={
                 "data": {"label_noise": 0.2},
                 "network": {
-                    "backbone": "small_cnn",
-                    "epochs": 60,
-                    "batch_size": 32,
-                    "augment": "none",
+                    "backbone": "small_cnn", "epochs": 60, "batch_size": 32, "augment": "none",
                     "weight_decay": 1e-4,
                 },
                 # Chosen on select.
@@ -67,4 +63,4 @@ DATASETS.register(
             },
         ),
     )
-)
+)  # fmt: skip

@@ -1,11 +1,8 @@
 """Data sets that are defined only by their files: folders of images, Parquet files.
 
 Everything that affects results (classes, channels, sizes, moments, a digest of all pixels and
-labels) is read once, when a run is planned, and becomes part of the spec. Two such data sets never
-share a network, and training processes need not read the properties again.
-
-The layouts are in docs/pages/data.md. The placeholder of imported features and logits, which have
-no images, is here too; the registry resolves its name but does not list it.
+labels) is read once, when a run is planned, and becomes part of the spec. The placeholder of
+imported features and logits, which have no images, is here too.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -73,7 +70,6 @@ class General:
         return {**scanned.model_dump(), "padding": padding, **reading}
 
     def describe(self, slot: DataSlot, root: Path | None, cache: Path | None) -> dict[str, Any]:
-        """Read all images and return the fields of ``spec.ScannedData``."""
         scan = self.scan(root, slot)
         channels = 1 if scan.is_grey else 3
         if slot.resize is None and scan.side is not None and scan.side <= SMALL:

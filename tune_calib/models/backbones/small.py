@@ -26,7 +26,7 @@ from scipy.fft import dct
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tune_calib.models.base import FEATURE_WIDTH, feature_stage, finish
+from tune_calib.models.network import FEATURE_WIDTH, feature_stage, finish
 from tune_calib.spec.backbones import BACKBONES, BackboneInfo, Init
 
 CNN_WIDTHS = (32, 64, 128)

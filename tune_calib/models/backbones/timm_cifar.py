@@ -3,7 +3,8 @@
 The networks of the papers for CIFAR and Tiny-ImageNet are built from timm's classes. Definitions
 and parameter counts follow the code of Mukhoti et al. (NeurIPS 2020,
 https://github.com/torrvision/focal_calibration), which MbLS, AdaFocal and FeDLaS share. WRN-28-10
-follows TST and BalCAL. The linear head is initialised like that of every other network.
+follows TST and BalCAL. The linear head is initialised like that of every other network. Features
+are >= 0. With ``init`` = ``timm``, the last BN of every branch starts at 0.
 
 timm (https://github.com/huggingface/pytorch-image-models) takes seconds to import, so it is
 imported only when it is needed. The placeholder of imported features and logits, which have no
@@ -17,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from tune_calib.errors import UserError
-from tune_calib.models.base import declare_stages, draw_fan_out, name_last_layer, reset
+from tune_calib.models.network import declare_stages, draw_fan_out, name_last_layer, reset
 from tune_calib.spec.backbones import BACKBONES, BackboneInfo, Init
 from tune_calib.spec.names import IMPORTED
 
@@ -139,7 +140,7 @@ def _measure_width(model: nn.Module, channels: int, size: int) -> int:
 
 
 def resnet(channels: int, size: int, init: Init, *, name: str) -> tuple[nn.Module, int]:
-    """Build ResNet-50 or ResNet-101 with features >= 0.
+    """Build ResNet-50 or ResNet-101.
 
     For images of 64 pixels (Tiny-ImageNet), the last maps are pooled to 2x2 cells, D = 8192, and
     convolutions are Kaiming normal, fan out, in both initialisations. Otherwise D = 2048.
@@ -156,16 +157,13 @@ def resnet(channels: int, size: int, init: Init, *, name: str) -> tuple[nn.Modul
 
 
 def resnet110(channels: int, _: int, init: Init) -> tuple[nn.Module, int]:
-    """Build "ResNet-110": bottlenecks [3, 4, 26, 3], 45.9 M parameters, D = 2048, features >= 0.
+    """Build "ResNet-110": bottlenecks [3, 4, 26, 3], 45.9 M parameters, D = 2048.
 
-    With ``init`` = ``reference``, convolutions have torch's defaults, and every BN starts at 1.
-    With ``timm``, convolutions are Kaiming normal, fan out, and the last BN of every branch starts
-    at 0.
+    Convolutions have torch's defaults (``reference``) or are Kaiming normal, fan out (``timm``).
     """
     from timm.models.resnet import Bottleneck, ResNet
 
-    # Built by class, since timm has no model of that name. timm's networks start the last BN of a
-    # branch at 0, those of the papers do not.
+    # Built by class, since timm has no model of that name.
     kind: Any = ResNet  # timm's annotations expect an instance of a block, not a class
     model = kind(Bottleneck, (3, 4, 26, 3), 0, channels, zero_init_last=init == "timm")
     use_cifar_stem(model, channels)
@@ -178,8 +176,7 @@ def resnet110(channels: int, _: int, init: Init) -> tuple[nn.Module, int]:
 def wrn26_10(channels: int, _: int, init: Init) -> tuple[nn.Module, int]:
     """Build "WRN-26-10": three groups of four basic blocks, 36.5 M parameters, D = 640.
 
-    Features are >= 0. Convolutions are Kaiming normal, fan out, in both initialisations. With
-    ``timm``, the last BN of every branch starts at 0.
+    Convolutions are Kaiming normal, fan out, in both initialisations.
     """
     from timm.models.resnet import BasicBlock, ResNet
 
@@ -203,9 +200,9 @@ def wrn26_10(channels: int, _: int, init: Init) -> tuple[nn.Module, int]:
 def wrn28_10(channels: int, _: int, init: Init) -> tuple[nn.Module, int]:
     """Build "WRN-28-10" of TST and BalCAL: pre-activation, 36.5 M parameters, D = 640.
 
-    Features are >= 0. Batch normalisations have momentum 0.01. Convolutions of stride 2 are padded
-    on the right and at the bottom only. Convolutions are Kaiming normal, fan out, in both
-    initialisations. With ``timm``, the last convolution of every branch starts at 0.
+    Batch normalisations have momentum 0.01. Convolutions of stride 2 are padded on the right and at
+    the bottom only. All are Kaiming normal, fan out, in both initialisations, and with ``timm`` the
+    last one of every branch starts at 0.
     """
     from timm.layers.create_conv2d import create_conv2d
     from timm.layers.norm_act import BatchNormAct2d
@@ -239,7 +236,7 @@ def preact_stages(model: Any) -> list[nn.Module]:
 
 
 def densenet121(channels: int, _: int, init: Init) -> tuple[nn.Module, int]:
-    """Build DenseNet-121 with the CIFAR stem: 7.0 M parameters, D = 1024, features >= 0.
+    """Build DenseNet-121 with the CIFAR stem: 7.0 M parameters, D = 1024.
 
     Convolutions have torch's defaults (``reference``) or are Kaiming normal (``timm``).
     """

@@ -16,6 +16,7 @@ from tune_calib.results.selection import BASELINE, PATH, Row
 from tune_calib.results.tables import read_table
 from tune_calib.spec.design import fit_design
 from tune_calib.spec.ladder import Cell, Design, Factor, Kind, Ladder, Rung
+from tune_calib.spec.names import SEARCH_EVALUATED
 from tune_calib.spec.request import AblateRequest
 from tune_calib.spec.resolved import Seeds
 from tune_calib.spec.space import Point
@@ -181,9 +182,11 @@ def plan_path(request: AblateRequest, command: str) -> Plan:
     """Plan the steps of a path, and the run of its points."""
     search = load_search(parse_path(str(request.path)), None, request.address)
     space, metrics = search.definition.candidates.space, search.definition.objective.metrics
-    with lost_database(search.location.study_storage):
-        state = open_state(search, is_read_only=True)
-        choice = find_choice(state)
+    if (search.out / SEARCH_EVALUATED).exists():  # the choice is on record, also without the study
+        choice = SearchEvaluated.read(search.out)
+    else:
+        with lost_database(search.location.study_storage):
+            choice = find_choice(open_state(search, is_read_only=True))
     shares = SearchOutcome.read(search.out).importance.shares.get(metrics[0], {})
     published = space.active(search.definition.candidates.defaults)
     path = SearchPath(search, published, choice, shares, request, command)

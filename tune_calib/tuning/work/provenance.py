@@ -15,7 +15,6 @@ _LIBRARIES = (
 
 
 def versions() -> str:
-    """Return the versions of Python and of the libraries that numbers depend on, as JSON."""
     libraries = dict(zip(_LIBRARIES, map(importlib.metadata.version, _LIBRARIES), strict=True))
     return json.dumps({"python": platform.python_version(), **libraries}, sort_keys=True)
 

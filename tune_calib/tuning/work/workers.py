@@ -232,7 +232,6 @@ class HeadWorker(Worker):
         self.trained_s: float | None = 0.0
 
     def _begin(self, slots: list[HeadSlot]) -> None:
-        """Begin a part of the head batch, after freeing the previous one."""
         vars(self).pop("trainer", None)
         bank, network, share = self.bank, self.spec.network, self.provenance.gpus
         if slots[0].select != "last":
@@ -340,7 +339,6 @@ class HeadWorker(Worker):
         return results
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
-        """Save the head batch as safetensors and its curves as JSON."""
         tensors = {k: v.detach().contiguous() for k, v in self.trainer.state().items()}
         save_tensors(tensors, Path(checkpoint_dir) / CHECKPOINT)
         (Path(checkpoint_dir) / HISTORY).write_text(json.dumps(self.history))
