@@ -217,11 +217,9 @@ def _sample_error(
             drawn_blocks.append(trials)
     if drawn_blocks:
         means = {}
-        for label, of_blocks in zip(labels, zip(*drawn_blocks, strict=True), strict=True):
+        for label, of_label in zip(labels, zip(*drawn_blocks, strict=True), strict=True):
             # Blocks count alike, however many trials they have.
-            drawn_means = [
-                np.mean([draws[trial] for trial in block], axis=0) for block in of_blocks
-            ]
+            drawn_means = [np.mean([draws[trial] for trial in block], axis=0) for block in of_label]
             means[label] = np.mean(drawn_means, axis=0)
         if len(set(map(np.shape, means.values()))) == 1:
             drawn = pd.DataFrame(means)
@@ -234,8 +232,8 @@ def _sample_error(
     recorded = run.intervals["se"].unstack("metric").reindex(columns=[metric])[metric]
     errors = recorded.combine_first(_plain_errors(run, metric))
     weighted = []
-    for label, trials in hashes.items():
-        error = errors.reindex(list(chain.from_iterable(trials))).mean(skipna=False)
+    for label, of_blocks in hashes.items():
+        error = errors.reindex(list(chain.from_iterable(of_blocks))).mean(skipna=False)
         weighted.append(weights[label] * float(error))
     return np.array([]), math.hypot(*weighted)
 

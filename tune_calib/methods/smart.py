@@ -66,7 +66,7 @@ class MarginTemperature(FittedAlone):
             optimiser.zero_grad()
             scaled = logits / temperatures(margins, layers)
             loss = soft_ece(*top_label(scaled.softmax(-1), labels))
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             optimiser.step()
             waited += 1
             if loss.item() < smallest - _IMPROVEMENT:

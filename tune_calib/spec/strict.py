@@ -158,10 +158,10 @@ def parse_local(value: Any) -> Any:
         raise ValueError(str(error)) from None
 
 
-Text = Annotated[
-    str, BeforeValidator(lambda value: fspath(value) if isinstance(value, PathLike) else value)
-]
-LocalPath = Annotated[Path, BeforeValidator(parse_local)]
+TEXT = BeforeValidator(lambda value: fspath(value) if isinstance(value, PathLike) else value)
+PATH = BeforeValidator(parse_local)
+Text = Annotated[str, TEXT]
+LocalPath = Annotated[Path, PATH]
 Words = Annotated[
     tuple[str, ...], BeforeValidator(as_tuple, json_schema_input_type=str | tuple[str, ...])
 ]
