@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 
+from analysis.search.load import load_search as read_results
 from tune_calib.errors import UserError
 from tune_calib.files.paths import AnyPath, parse_path
-from tune_calib.results.manifests import ReadRecord, SearchEvaluated, SearchOutcome
+from tune_calib.results.manifests import ReadRecord, SearchEvaluated
 from tune_calib.results.selection import BASELINE, PATH, Row
 from tune_calib.results.tables import read_table
 from tune_calib.spec.design import fit_design
@@ -187,7 +188,7 @@ def plan_path(request: AblateRequest, command: str) -> Plan:
     else:
         with lost_database(search.location.study_storage):
             choice = find_choice(open_state(search, is_read_only=True))
-    shares = SearchOutcome.read(search.out).importance.shares.get(metrics[0], {})
+    shares = read_results(search.out).outcome.importance.shares.get(metrics[0], {})
     published = space.active(search.definition.candidates.defaults)
     path = SearchPath(search, published, choice, shares, request, command)
     order: list[str] = []

@@ -8,11 +8,12 @@ from math import ceil
 from pathlib import Path
 from typing import Any, ClassVar
 
+from analysis.search.load import load_search as read_results
 from tune_calib.engine.head_batch import HEAD_THREADS
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.files.paths import AnyPath, parse_path
 from tune_calib.results.folders import describe_unloaded, read_identity, read_search_manifest
-from tune_calib.results.manifests import VERSION, CommandRecord, SearchManifest, SearchOutcome
+from tune_calib.results.manifests import VERSION, CommandRecord, SearchManifest
 from tune_calib.spec import plugins
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.names import IN_PROCESS, JOURNAL, SEARCH_EVALUATED, SEARCH_MANIFEST
@@ -283,12 +284,9 @@ def build_search_run(request: SearchRequest, resolved: ResolvedRequest, command:
 
 def read_chosen(out: AnyPath) -> Point:
     """Return the chosen settings of another search."""
-    read_search_manifest(out)
-    outcome = SearchOutcome.read(out)
-    for suggestion in outcome.suggestions:
-        if suggestion.number == outcome.chosen:
-            return suggestion.point
-    raise UserError(f"{out} has no chosen settings", "around")
+    if not (chosen := read_results(out).chosen):
+        raise UserError(f"{out} has no chosen settings", "around")
+    return chosen
 
 
 def count_at_once(definition: SearchDefinition, location: RunLocation) -> int:
