@@ -216,7 +216,9 @@ def draw_all(figures: Sequence[Figure], results: Any, folder: Path) -> Gallery:
             raise  # an error of the folder or disk, which the user has to repair
         except Exception as error:
             # In one line, with the place in the code unless the error is meant for users.
-            why = str(error) if isinstance(error, UserError) else locate_error(error)
+            why = locate_error(error)
+            if isinstance(error, UserError):
+                why = " ".join(str(error).split())
             gallery.remarks.append(f"{figure.name}: FAILED, {why}")
             warnings.warn(gallery.remarks[-1], FailedFigureWarning, stacklevel=2)
     return gallery

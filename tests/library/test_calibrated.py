@@ -206,7 +206,7 @@ def test_a_damaged_file_is_one_line(how, ending, exported, tmp_path):
 def test_absent_later_mixed_and_unnamed_files_are_one_line(exported, tmp_path):
     with pytest.raises(FileNotFoundError):
         load_calibrated(tmp_path / "nothing")
-    with pytest.raises(UserError, match="has no such user"):
+    with pytest.raises(UserError, match="no such user"):
         load_calibrated("~nobody-at-all/x")
     path = copied(exported, tmp_path)
     about = json.loads(path.read_text())

@@ -118,9 +118,8 @@ class LadderRun:
             return new
         if old.sweep != new.sweep:
             why = ""
-            # The same command gives another run only with another recipe.
-            if (old.dataset, old.ladder, old.command) == (new.dataset, new.ladder, new.command):
-                why = f": the recipe of {new.dataset} has changed; report still reads it"
+            if old.recipe and new.recipe and old.recipe.settings != new.recipe.settings:
+                why = f": its recipe {old.recipe.name} has other settings; report still reads it"
             raise build_foreign_error(out, "run", old.command, why)
         axes = "network_seed", "head_seed", "split_seed", "calib_size", "imported"
         cell = attrgetter("rung", *axes)
