@@ -109,3 +109,13 @@ def test_a_metric_may_name_its_split(out):
     assert parted("auroc", "ood/svhn") == ("auroc", "ood/svhn")
     with pytest.raises(UserError, match="both name a split"):
         parted("ood/svhn/auroc", "ood/noise")
+
+
+def test_single_corruption_kinds_have_no_mean_over_kinds(out):
+    fake_results.add_shifts(out, ["generated/fog", "generated/snow"])
+    columns = set(load(out).trials)
+    assert "generated/fog/mean/ece" in columns
+    assert not any(name.startswith("generated/mean/") for name in columns)
+    assert [table.key for table in shift_tables(load(out))] == [
+        "generated-kinds-accuracy", "generated-kinds-ece",
+    ]  # fmt: skip

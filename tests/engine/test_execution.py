@@ -21,6 +21,7 @@ from tune_calib.engine.network import NetworkTrainer
 from tune_calib.engine.tensors import read_tensors, write_tensors
 from tune_calib.errors import UserError
 from tune_calib.spec.ladder import PlannedTrial
+from tune_calib.spec.methods import METHODS
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning.work.worker import _planned
@@ -227,3 +228,19 @@ def test_specs_with_the_former_setting_keep_their_hash_where_it_was_off():
     with pytest.raises(UserError, match="was replaced by network") as error:
         TrialSpec.build(network={"compile": True})
     assert "\n" not in str(error.value)
+
+
+def test_a_loaded_state_is_what_captured_steps_change():
+    eager, captured = trainer(False), trainer(True)
+    next(eager), next(captured)
+    state = copied(captured.state())
+    next(captured)
+    captured.load_state(*copied(state))
+    list(eager), list(captured)
+    assert_same(eager, captured)
+
+
+def test_every_method_of_the_program_can_be_captured():
+    """As docs/pages/speed.md says; that it is true is a check of each method."""
+    methods = [info for info in METHODS.values() if info.kind != "posthoc"]
+    assert [info.name for info in methods if not info.implementation.is_capturable] == []

@@ -108,3 +108,15 @@ def test_captured_heads_equal_eager_heads_whatever_their_number(method, optimize
     graph.method.begin_epoch(0)
     for name, tensor in alone.method.draw(0, 8).items():
         assert torch.equal(tensor[0], graph.method.draw(0, 8)[name][1])
+
+
+def test_captured_training_resumed_after_an_epoch_equals_eager_training(monkeypatch):
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    slot = {"method": "plp", "epochs": 3, "deterministic": True}
+    eager, first, second = (trainer(execution=e, **slot) for e in ("eager", "graph", "graph"))
+    next(first)
+    tensors, values = first.state()
+    second.load_state({name: tensor.clone() for name, tensor in tensors.items()}, values)
+    list(eager), list(second)
+    weights, others = eager.selected(), second.selected()
+    assert all(torch.equal(weights[name], others[name]) for name in weights)

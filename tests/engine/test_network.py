@@ -188,3 +188,11 @@ def test_images_that_are_evaluated_in_parts_keep_their_outputs():
         output = method(network, normalise(images, spec.data.info))
     assert torch.allclose(features, output.features, atol=1e-5)
     assert torch.allclose(logits, output.logits, atol=1e-5)
+
+
+def test_the_selected_epoch_is_the_best_on_select():
+    run = trainer(select="best_val_acc", epochs=3)
+    reports = list(run)
+    best = max(report["select/accuracy"] for report in reports)
+    assert run.best.score == best
+    assert reports[run.best.epoch]["select/accuracy"] == best

@@ -76,3 +76,14 @@ def test_a_device_without_it_is_one_line_before_anything_starts(
     assert ended.stderr.count("\n") == 1
     assert f"network.precision={precision} needs a GPU from Ampere on" in ended.stderr
     assert not out.exists()
+
+
+@needs_bf16
+def test_a_resumed_bfloat16_training_gives_the_same_digits():
+    whole, first, second = trainer(), trainer(), trainer()
+    list(whole)
+    next(first)
+    second.load_state(*first.state())
+    list(second)
+    ours, theirs = whole.selected(), second.selected()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)

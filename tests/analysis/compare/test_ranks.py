@@ -196,3 +196,12 @@ def test_folders_with_different_numbers_of_a_trial_are_not_ranked(tmp_path):
     run(str(tmp_path / "a"), str(tmp_path / "b"), "--json")
     with pytest.raises(UserError, match=r"has different numbers in .*/a and .*/c"):
         run(str(tmp_path / "a"), str(tmp_path / "c"), "--json")
+
+
+def test_negative_values_are_ranked():
+    values = {"a": [-0.1], "b": [0.2], "c": [-0.3]}
+    assert rank(frame(values, "nll"), "nll").summary["mean_rank"].to_dict() == {
+        "c": 1,
+        "a": 2,
+        "b": 3,
+    }

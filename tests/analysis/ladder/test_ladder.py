@@ -11,11 +11,13 @@ from analysis.ladder.figures.tradeoff import chains, draw_tradeoff
 from analysis.ladder.means import ladder_table, may_win
 from analysis.ladder.results import LadderResults
 from analysis.load import load
+from analysis.published import published
 from analysis.report import run_status, write_report
 from analysis.tables.latex import latex
 from analysis.tables.render import markdown
 from analysis.text import Cell, ranked
 from tests import fake_results
+from tune_calib.errors import UserError
 from tune_calib.files.documents import seal
 from tune_calib.results.tables import write_results
 from tune_calib.spec.metrics import METRICS
@@ -202,3 +204,11 @@ def test_latex_has_the_states_of_trials_and_escapes_labels(tmp_path):
     assert ended == [Cell("3", 3.0), Cell("3", 3.0), Cell("3 crashed"), Cell("3", 3.0)]
     assert "crashed (3/3)" in text
     assert "$-$2.00" in text
+
+
+def test_published_numbers_are_fractions():
+    table = published("maccal/table5")
+    rows = table[(table["method"] == "Vanilla") & (table["dataset"] == "cifar10")]
+    assert rows[rows["metric"] == "ece"]["value"].item() == pytest.approx(0.0368)
+    with pytest.raises(UserError, match="maccal/table5"):
+        published("maccal/table99")

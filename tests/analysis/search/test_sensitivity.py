@@ -4,7 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from analysis.load import read_trials
 from analysis.search import tables
+from tune_calib.results.tables import write_results
 
 
 def row(gamma, lr=0.01, ece=np.nan, width=64):
@@ -76,3 +78,14 @@ def test_numbers_beside_other_values_are_in_the_order_of_numbers():
     assert curve["suggestions"].tolist() == [2, 1, 1, 1, 1, 1]
     grid = tables.heat_map(table, "head.lr", "head.width", bins=7)["mean"]
     assert list(grid.columns) == order
+
+
+def test_trials_are_read_from_a_folder_and_a_retried_one_counts_once(tmp_path):
+    def trial(name, status):
+        return {"schema_version": 1, "spec_hash": name, "rung": 0, "status": status}
+
+    write_results(tmp_path, "a", {"trials": [trial("x", "crashed"), trial("y", "done")]})
+    write_results(tmp_path, "b", {"trials": [trial("x", "done")]})
+    trials = read_trials(tmp_path)
+    assert sorted(trials["spec_hash"]) == ["x", "y"]
+    assert set(trials["status"]) == {"done"}

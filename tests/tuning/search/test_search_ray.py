@@ -195,3 +195,17 @@ def test_a_diverging_baseline_ends_the_search_in_one_line(tmp_path):
     done = here(*command, "--set", "network.lr=1e30", "--out", tmp_path / "all")
     assert done.returncode == 2
     assert "the baseline network diverged" in done.stderr
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_diverging_networks_fail_in_the_study_and_do_not_end_the_search(tmp_path):
+    setting = ["--set", "network.clip_grad_norm=null", "--set", "network.lambda_bdc=1e38"]
+    command = ["search", "cpc", "--epochs", 1, *setting, "--trials", 3]
+    done = here(*command, "--out", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "3 suggestions diverged" in done.stdout
+    assert "no suggestion keeps the accuracy" in done.stdout
+    statuses = {row["rung_label"]: row["status"] for row in rows(tmp_path)}
+    assert statuses.pop("baseline") == "done"
+    assert set(statuses.values()) == {"diverged"}
