@@ -30,7 +30,7 @@ def sensitivity(search: SearchResults) -> list[Table]:
         return []
     question, metric = search.manifest.question, METRICS[search.metrics[0]]
     center = question.around or search.outcome.defaults
-    sign, rows = 1 if metric.is_less_better else -1, []
+    sign, rows, notes = 1 if metric.is_less_better else -1, [], list[str]()
     values = search.trials.set_index("spec_hash")[column("select", metric.name)]
     for name in search.settings:
         varied = find_varied(search, name)
@@ -56,6 +56,8 @@ def sensitivity(search: SearchResults) -> list[Table]:
             while high < len(levels) - 1 and levels[high + 1] in flat:
                 high += 1
             text = " to ".join(format_setting(varied[levels[end]]) for end in (low, high))
+            if low < high:
+                notes.append(f"{name} from {text} loses at most the noise.")
         worst = max(losses, key=losses.__getitem__)
         rows.append([
             name, setting_cell(center[name]), Cell(text), setting_cell(varied[worst]),
@@ -66,4 +68,4 @@ def sensitivity(search: SearchResults) -> list[Table]:
         f"{metric.title} on select if one setting alone differs from the center. Noise: standard "
         "error of the difference, paired by seed."
     )
-    return [Table("sensitivity-rows", caption, table_of(heads, rows).records)]
+    return [Table("sensitivity-rows", caption, table_of(heads, rows).records, notes=notes)]

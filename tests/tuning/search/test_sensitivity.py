@@ -38,6 +38,7 @@ def test_a_flat_range_ends_before_the_first_level_that_loses_more(tmp_path):
     (table,) = sensitivity(search)
     (record,) = [row for row in table.records if row["setting"].text == "head.lr"]
     assert record["loses at most the noise"].text == "0.01 to 0.05"
+    assert table.notes == ["head.lr from 0.01 to 0.05 loses at most the noise."]
     assert (record["worst"].text, record["loses"].text) == ("0.1", "15.00")
 
 
