@@ -9,7 +9,6 @@ from analysis.tables.table import Table, table_of
 from analysis.text import Cell
 from tune_calib.spec.metrics import METRICS, column
 from tune_calib.spec.samplers import SAMPLERS
-from tune_calib.text import format_setting
 
 
 def find_varied(search: SearchResults, setting: str) -> dict[int, Any]:
@@ -48,15 +47,16 @@ def sensitivity(search: SearchResults) -> list[Table]:
         if len(losses) < 2:
             continue
         flat = [number for number in levels if number in first or losses[number] <= noise[number]]
-        text = ", ".join(format_setting(varied[number]) for number in flat)
+        text = ", ".join(setting_cell(varied[number]).text for number in flat)
         if is_range:  # the levels on both sides of the center, up to the first that loses more
             low = high = levels.index(first[0])
             while low > 0 and levels[low - 1] in flat:
                 low -= 1
             while high < len(levels) - 1 and levels[high + 1] in flat:
                 high += 1
-            text = " to ".join(format_setting(varied[levels[end]]) for end in (low, high))
+            text = setting_cell(varied[levels[low]]).text
             if low < high:
+                text += f" to {setting_cell(varied[levels[high]]).text}"
                 notes.append(f"{name} from {text} loses at most the noise.")
         worst = max(losses, key=losses.__getitem__)
         rows.append([

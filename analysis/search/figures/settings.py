@@ -50,7 +50,8 @@ _PAIRED = 4  # settings of which ``heat_map`` shows each pair
 )
 def draw_sensitivity(search: SearchResults) -> Drawing | None:
     names = search.shown_settings()
-    if SAMPLERS[search.manifest.question.sampler].is_local:
+    is_local = SAMPLERS[search.manifest.question.sampler].is_local
+    if is_local:
         names = [name for name in names if len(find_varied(search, name)) > 1]
     if not names:
         return None
@@ -68,11 +69,11 @@ def draw_sensitivity(search: SearchResults) -> Drawing | None:
     label = f"a suggestion, {search.seeds()}"
     if table["sd"].notna().any():
         label += " ± sd"
+    summary = "this setting alone changed" if is_local else "median and quartiles over the others"
     blue, red = style.color(0), style.CHOSEN
     handles = [
         Line2D([], [], color="0.55", marker="o", markersize=3, linestyle="none", label=label),
-        Line2D([], [], color=blue, marker="s", markersize=3.5,
-               label="median and quartiles over the other settings"),
+        Line2D([], [], color=blue, marker="s", markersize=3.5, label=summary),
         Line2D([], [], color=red, marker="*", markersize=8, linestyle="none", label="chosen"),
         Line2D([], [], color=red, linestyle="--", label="the method's default"),
         Line2D([], [], color=red, linestyle=":", label="other published value"),
@@ -157,14 +158,20 @@ def draw_importance(search: SearchResults) -> Drawing | None:
     width = 0.8 / count
     for index, metric in enumerate(shares):
         heights = np.arange(len(shares)) + width * ((count - 1) / 2 - index)
-        bars = axis.barh(heights, shares[metric], width, color=style.color(index),
-                         label=METRICS[str(metric)].head)  # fmt: skip
-        axis.bar_label(bars, fmt="%.0f", padding=2, fontsize=6.5)
+        errors = None
         if metric in importance.intervals:
-            ends = [importance.intervals[metric].get(name, [np.nan] * 2) for name in shares.index]
-            axis.hlines(heights, *(100 * np.array(ends).T), color="0.3", linewidth=0.8)
+            ends = pd.DataFrame(importance.intervals[metric], ["low", "high"]).T
+            low, high = (100 * ends.reindex(shares.index)[end] for end in ends)
+            errors = [(shares[metric] - low).clip(lower=0), (high - shares[metric]).clip(lower=0)]
+        bars = axis.barh(
+            heights, shares[metric], width, xerr=errors, color=style.color(index),
+            label=METRICS[str(metric)].head, error_kw={"elinewidth": 0.8, "ecolor": "0.3"},
+        )  # fmt: skip
+        axis.bar_label(bars, labels=[f"{share:.0f}" for share in shares[metric]], padding=2,
+                       fontsize=6.5)  # fmt: skip
     axis.set_yticks(range(len(shares)), list(shares.index))
-    axis.set(xlabel="importance (%)", xlim=(0, 1.1 * shares.max().max()))
+    axis.margins(x=0.12)
+    axis.set(xlabel="importance (%)")
     if count > 1:
         axis.legend(frameon=False, fontsize=7)
     return figure

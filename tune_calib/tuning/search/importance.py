@@ -16,6 +16,7 @@ from sklearn.model_selection import KFold, cross_val_predict
 
 from tune_calib.results.manifests import Importance
 from tune_calib.spec.metrics import METRICS
+from tune_calib.spec.samplers import SAMPLERS
 from tune_calib.spec.space import Choice, Point, Space
 from tune_calib.tuning.search.state import SearchState
 
@@ -85,8 +86,12 @@ def compute_importance(state: SearchState) -> Importance:
     """Compute the importance of settings, regardless of the guard."""
     numbers = [n for n, result in sorted(state.results.items()) if result.status == "done"]
     done, space, statements = len(numbers), state.candidates.space, list[str]()
-    if done < LEAST_DONE:
+    statement = ""
+    if SAMPLERS[state.definition.sampler].is_local:
+        statement = "suggestions that change one setting at a time do not cover the space"
+    elif done < LEAST_DONE:
         statement = f"{done} suggestions are done, but importance needs at least {LEAST_DONE}"
+    if statement:
         return Importance(done=done, top=0, shares={}, statement=statement)
     surrogate = Surrogate(space, [trial.params for trial in state.study.suggestions(numbers)])
     top = max(LEAST_TOP, round(TOP_SHARE * done))
