@@ -608,7 +608,7 @@ def test_identity_is_the_content_and_not_the_name(tmp_path, store):
         ({"data": {"split": "whole"}}, "split needs images"),
         ({"data": {"holdout": "test"}}, "holdout needs images"),
         ({"data": {"dataset": "digits"}}, "go together"),
-        ({"data": {"dataset": "imported", "imported": None}}, "needs the name of an import"),
+        ({"data": {"dataset": "imported", "imported": None}}, "give the name of an import"),
         ({"network": {"epochs": 3}}, "network.epochs: imported data have no network"),
         ({"network": {"backbone": "small_cnn"}}, "network.backbone: imported data"),
         ({"network": {"lr": 0.1}}, "network.lr: imported data"),
