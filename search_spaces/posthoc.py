@@ -20,10 +20,6 @@ SPACES.register(
         "posthoc.bins": choice(5, 10, 15, 20, 30),
     },
 )
-SPACES.register(
-    name="smart",
-    settings={"posthoc.lr": around(0.005), "posthoc.epochs": choice(500, 1000, 2000)},
-)
 SPACES.register(name="spline", settings={"posthoc.knots": choice(4, 5, 6, 8, 10, 15)})
 SPACES.register(
     name="svs", settings={"posthoc.lambda_intercept": _PENALTY, "posthoc.lambda_diagonal": _PENALTY}
