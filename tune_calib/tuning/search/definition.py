@@ -285,11 +285,6 @@ class Candidates:
                     hint = nearest(key, sorted(keys))
                     raise UserError(f"no rung has a setting {slot}.{key}{hint}", f"{slot}.{key}")
         self.space = restrict_space(method, resolved, grid)
-        if not self.space.settings:
-            raise UserError(
-                f"every setting in the space of {method} is fixed, so nothing is left to search; "
-                f"leave one out, or run tune-calib compare {method}"
-            )
         plain = self.trials({}, 0)[0].spec
         self.defaults: dict[str, Any] = {}
         for name in self.space.settings:

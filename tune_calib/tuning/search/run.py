@@ -87,6 +87,12 @@ class SearchRun:
                 setting="at_once",
             )
         refuse_large(self.length * len(self.resolved.seeds.pairs()))
+        method = definition.method
+        if not definition.candidates.space.settings:
+            raise UserError(
+                f"every setting in the space of {method} is fixed, so nothing is left to search; "
+                f"leave one out, or run tune-calib compare {method}"
+            )
         if definition.grid:  # values of a user may not fit together
             for point in definition.points:
                 definition.candidates.trials(point, 0)
