@@ -4,7 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, SupportsFloat
+from typing import Protocol, SupportsFloat
 
 from tune_calib.spec.metrics import METRICS, Metric, format_value
 from tune_calib.spec.names import STATUSES
@@ -19,7 +19,18 @@ MARKS = {
 
 
 LEAST_P = 0.0001  # a smaller p is printed as "< 0.0001"
-Format = Any  # a metric or another record with ``scale``, ``digits`` and ``format``
+
+
+class Format(Protocol):
+    """The factor, decimals and format of a kind of number, as a ``Metric`` has them."""
+
+    @property
+    def scale(self) -> float: ...
+
+    @property
+    def digits(self) -> int: ...
+
+    def format(self, value: float, signed: bool = False) -> str: ...
 
 
 def rounded(metric: str | Format, value: float) -> float:

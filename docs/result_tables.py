@@ -115,7 +115,7 @@ def format_table(description: object) -> str:
 
 
 def _contributions(table: ResultTable) -> list[Record]:
-    """Return a record for each step, with its Shapley values in the runs of a table."""
+    """Return a record per step, with its Shapley values in the runs of a table."""
     records: dict[str, Record] = {}
     for title, folder in table.effects.items():
         for metric in table.metrics:

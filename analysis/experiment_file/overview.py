@@ -104,10 +104,10 @@ class Overview:
         )
         names = [record["entry"].text for record in self.rows]
         pages = {name: f"{name}/{PAGE}" for name in names if (self.out / name / PAGE).exists()}
-        results, own = "Mean ± standard deviation over trials, on test.", ("entry",)
+        results = "Mean ± standard deviation over trials, on test."
         entries = Table("entry-rows", "Each name links to its page.", self.rows, links=pages)
-        rungs = Table("rung-rows", results, self.rungs, chosen_by=own, links=pages)
-        choices = Table("choice-rows", searches, self.choices, chosen_by=own, links=pages)
+        rungs = Table("rung-rows", results, self.rungs, chosen_by=("entry",), links=pages)
+        choices = Table("choice-rows", searches, self.choices, chosen_by=("entry",), links=pages)
         commands = command or "\n".join(dict.fromkeys(self.commands))
         return Page(
             title=title,

@@ -49,11 +49,11 @@ def test_defaults_override_the_program_and_typed_options_override_them(folder):
 
 
 def test_variables_in_paths_of_a_file_are_expanded(folder, monkeypatch):
-    monkeypatch.setenv("WORK", "/work")
+    monkeypatch.setenv("WORK", "/scratch")
     monkeypatch.delenv("OTHER", raising=False)
     write(folder, 'data-root = "$WORK/data"\nstore = "${WORK}/store"\n')
     given = values("ablate", "mac_cal")
-    assert (str(given["data_root"]), given["store"]) == ("/work/data", "/work/store")
+    assert (str(given["data_root"]), given["store"]) == ("/scratch/data", "/scratch/store")
     write(folder, 'store = "$OTHER/store"\n')
     with pytest.raises(UserError, match="variable OTHER is not set"):
         values("ablate", "mac_cal")

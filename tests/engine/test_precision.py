@@ -80,10 +80,10 @@ def test_a_device_without_it_is_one_line_before_anything_starts(
 
 @needs_bf16
 def test_a_resumed_bfloat16_training_gives_the_same_digits():
-    whole, first, second = trainer(), trainer(), trainer()
-    list(whole)
+    undisturbed, first, second = trainer(), trainer(), trainer()
+    list(undisturbed)
     next(first)
     second.load_state(*first.state())
     list(second)
-    ours, theirs = whole.selected(), second.selected()
-    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    expected, resumed = undisturbed.selected(), second.selected()
+    assert all(torch.equal(expected[name], resumed[name]) for name in expected)

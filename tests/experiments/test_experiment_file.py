@@ -173,13 +173,13 @@ entries: {a: {methods: [ls], set: {network: {weights: $WORK/w.pt}}}}
 
 
 def test_variables_in_paths_are_expanded_as_a_shell_does(read, tmp_path, monkeypatch):
-    monkeypatch.setenv("WORK", str(tmp_path / "work"))
+    monkeypatch.setenv("WORK", str(tmp_path / "scratch"))
     monkeypatch.delenv("OTHER", raising=False)
     file = read(f"datasets: [imagefolder]{PATHS}")
-    assert file.out == tmp_path / "work" / "runs"
-    assert file.store == tmp_path / "work" / "store"
-    assert file.content.data_root == tmp_path / "work"
-    assert file.content.entries["a"].set.network["weights"] == f"{tmp_path}/work/w.pt"
+    assert file.out == tmp_path / "scratch" / "runs"
+    assert file.store == tmp_path / "scratch" / "store"
+    assert file.content.data_root == tmp_path / "scratch"
+    assert file.content.entries["a"].set.network["weights"] == str(tmp_path / "scratch/w.pt")
     assert file.content.study_storage == "postgresql://me:pass$OTHER@host/x"
     assert file.content.dataset_title == "costs in $OTHER"
     told = "experiment.yaml line 2: plugins.0: .*variable OTHER is not set"

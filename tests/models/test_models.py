@@ -260,6 +260,6 @@ IMAGES_OF_MANY_SIZES = [torch.ones(size, 1, 4, 4) for size in range(2, 20)]
 
 
 def test_building_leaves_the_global_generator_alone():
-    before = torch.get_rng_state()
+    state = torch.get_rng_state()
     build_network("small_cnn", "reference", 1, 8, 10, seed=0)
-    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(torch.get_rng_state(), state)

@@ -94,9 +94,9 @@ def test_foreign_images_are_scored_by_probability_and_entropy(index, finished):
     assert values == pytest.approx(wanted, abs=1e-4)
 
 
-def carry_out(looks, out, store):
-    for look in looks:
-        actor = ExtraWorker({"job": look.config(), "run": run_of(out, store)})
+def carry_out(jobs, out, store):
+    for job in jobs:
+        actor = ExtraWorker({"job": job.config(), "run": run_of(out, store)})
         drive(actor)
 
 
@@ -105,18 +105,18 @@ def test_only_missing_extra_evaluations_are_planned(finished, tmp_path):
     _, store = finished
     run(tmp_path, TRIALS, store)
     sets = ["ood/noise"]
-    looks = find_extra_jobs(sets, 100, TRIALS[:3], tmp_path)
+    jobs = find_extra_jobs(sets, 100, TRIALS[:3], tmp_path)
     # The three share the features of one network.
-    assert [(each.extra["shift"], len(each.trials)) for each in looks] == [
+    assert [(job.extra["shift"], len(job.trials)) for job in jobs] == [
         ("ood/noise", 3),
         (None, 3),
     ]
-    carry_out(looks, tmp_path, store)
+    carry_out(jobs, tmp_path, store)
     assert find_extra_jobs(sets, 100, TRIALS[:3], tmp_path) == []
     more = find_extra_jobs([*sets, "generated/fog"], 100, TRIALS, tmp_path)
-    names = [sorted(trial.rung for trial in each.trials) for each in more]
-    told = [(each.extra["shift"], rungs) for each, rungs in zip(more, names, strict=True)]
-    assert sorted(told, key=str) == sorted(
+    names = [sorted(trial.rung for trial in job.trials) for job in more]
+    planned = [(job.extra["shift"], rungs) for job, rungs in zip(more, names, strict=True)]
+    assert sorted(planned, key=str) == sorted(
         [
             ("ood/noise", [3]), ("ood/noise", [4]), ("generated/fog", [0, 1, 2, 3]),
             ("generated/fog", [4]), (None, [3]), (None, [4]),
@@ -124,7 +124,7 @@ def test_only_missing_extra_evaluations_are_planned(finished, tmp_path):
         key=str,
     )  # fmt: skip
     other = find_extra_jobs([], 200, TRIALS[:3], tmp_path)
-    assert [(each.extra["shift"], each.extra["resamples"], len(each.trials)) for each in other] == [
+    assert [(job.extra["shift"], job.extra["resamples"], len(job.trials)) for job in other] == [
         (None, 200, 3)
     ]
     intervals = read_table(tmp_path, "intervals").to_pylist()
@@ -234,15 +234,13 @@ def test_an_evaluation_without_draws_is_repeated_once(finished, tmp_path):
     carry_out(find_extra_jobs(sets, 0, TRIALS[:2], tmp_path), tmp_path, store)
     assert draws_of(tmp_path) == {None}
     before = {path.name for path in tmp_path.glob("shifts/*")}
-    told = rows_of_shifts(tmp_path)
-    looks = [
-        trial for trial in find_extra_jobs(sets, 100, TRIALS[:2], tmp_path) if trial.extra["shift"]
-    ]
-    assert sorted(each.extra["shift"] for each in looks) == sorted(sets)
-    carry_out(looks, tmp_path, store)
+    rows = rows_of_shifts(tmp_path)
+    jobs = [job for job in find_extra_jobs(sets, 100, TRIALS[:2], tmp_path) if job.extra["shift"]]
+    assert sorted(job.extra["shift"] for job in jobs) == sorted(sets)
+    carry_out(jobs, tmp_path, store)
     # The same file, which is whole at any time, and the same values.
     assert {path.name for path in tmp_path.glob("shifts/*")} == before
-    assert rows_of_shifts(tmp_path) == told
+    assert rows_of_shifts(tmp_path) == rows
     kept = ("auroc", "fpr95", "auroc_entropy", "fpr95_entropy")
     assert draws_of(tmp_path, set={"ood/noise"}, metric=kept) == {100}
     assert draws_of(tmp_path, set={"generated/fog/2"}, metric=("accuracy", "ece")) == {100}

@@ -45,6 +45,11 @@ _COMMANDS: tuple[tuple[str, Callable[..., object], Kind, str], ...] = (
 )
 """Panel, function, kind and documentation page of each command."""
 
+_STATISTICS: tuple[Callable[..., object], ...] = (
+    statistics.ranks, statistics.averages, statistics.significance, statistics.benchmark,
+    statistics.diff, statistics.interaction, statistics.effects,
+)  # fmt: skip
+
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
 app = typer.Typer(
     help="Hyper-parameter search and ablation harness for neural-network calibration.",
@@ -86,7 +91,7 @@ def _add(
 
 for _panel, _command, _kind, _page in _COMMANDS:
     _add(app, _panel, _command, kind=_kind, page=_page)
-for _statistics in statistics.COMMANDS:
+for _statistics in _STATISTICS:
     _add(analyze, "Commands", _statistics, kind=_TABLE, page="analysis")
 app.add_typer(analyze, name="analyze", rich_help_panel="Read results", no_args_is_help=True)
 

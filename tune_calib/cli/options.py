@@ -167,14 +167,15 @@ def flag(name: str, text: str, panel: str | None = None) -> Any:
     return typer.Option(name, help=text, rich_help_panel=panel)
 
 
-def added(
-    name: str, kind: Any, text: str, panel: str | None = None, default: Any = None, **further: Any
-) -> Parameter:
-    """Return an option of several commands, by default off or absent; ``...`` requires it."""
+def added(name: str, kind: Any, text: str, panel: str, **further: Any) -> Parameter:
+    """Return an option that is added to several commands, off or absent by default."""
     if kind == list[str] | None:
         text = f"{text}; repeatable"
-    option = typer.Option(f"--{name.strip('_')}", help=text, rich_help_panel=panel, **further)
-    default = {bool: False}.get(kind, Parameter.empty if default is ... else default)
+    flags: list[str] = []
+    default = None
+    if kind is bool:
+        flags, default = [f"--{name}"], False
+    option = typer.Option(*flags, help=text, rich_help_panel=panel, **further)
     only = Parameter.KEYWORD_ONLY
     return Parameter(name, only, default=default, annotation=Annotated[kind, option])
 

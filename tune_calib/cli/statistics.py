@@ -1,9 +1,10 @@
 """Statistics over several runs: ranks, averages, tests of significance, differences."""
 
 import contextlib
+import functools
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from inspect import Parameter
+from collections.abc import Callable, Iterator
+from inspect import signature
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,71 +19,40 @@ from tune_calib.files.paths import parse_path
 from tune_calib.results.folders import has_result_files
 from tune_calib.spec.metrics import rankable_metrics
 
-
-def _folder(name: str, metavar: str, text: str = "folder or URL of a run") -> Parameter:
-    annotation = Annotated[str, typer.Argument(metavar=metavar, help=text)]
-    return Parameter(name, Parameter.KEYWORD_ONLY, annotation=annotation)
-
-
-def _figure(text: str) -> Parameter:
-    return added("figure", Path | None, text, callback=expand)
-
-
-_DIRS = Parameter(
-    "dirs",
-    Parameter.KEYWORD_ONLY,
-    default=None,
-    annotation=Annotated[list[str] | None, typer.Argument(help="folders or URLs of runs")],
-)
-_DIR = _folder("folder", "DIR")
-_A = _folder("first", "A")
-_B = _folder("second", "B", "folder or URL of the run to compare with A")
-_OF = added("of", str, "first method", default=...)
-_WITH = added("with_", str, "second method", default=...)
-_PUBLISHED = added(
-    "published",
-    str | None,
-    "a paper's table, see: tune-calib list published",
-    autocompletion=complete(published_tables),
-)
-_METRIC = added(
-    "metric",
+DiagramFolder = Annotated[
+    Path | None, typer.Option(help="folder for Friedman's diagram", callback=expand)
+]
+Metric = Annotated[
     str,
-    "see: tune-calib list metrics; for OOD detection, e.g. ood/svhn/auroc",
-    default="ece",
-    autocompletion=complete(rankable_metrics),
-)
-_METRICS = added("metric", str, "metrics, separated by commas", default="accuracy,ece,o_ece,u_ece")
-_METRICS_OF_DIFF = added(
-    "metric", list[str] | None, "metric of the table", show_default="accuracy, ece, nll"
-)
-_RANKING = added("ranking", str, "competition or average", default="competition")
-_SPLIT = added(
-    "split", str | None, "split of the results", show_default="test; all OOD sets for auroc"
-)
-_TEST = added("test", str, "wilcoxon, t or friedman", default="wilcoxon")
-_BASELINE = added("baseline", str | None, "method that wilcoxon and t compare with")
-_BLOCKS = added(
-    "blocks", str, "blocks over several runs: columns, or seeds of each column", default="columns"
-)
-_FROM = added(
-    "baseline",
+    typer.Option(
+        help="see: tune-calib list metrics; for OOD detection, e.g. ood/svhn/auroc",
+        autocompletion=complete(rankable_metrics),
+    ),
+]
+Split = Annotated[
     str | None,
-    "method that improvements are measured from",
-    show_default="that of the run",
-)
-_UNIT = added(
-    "unit", str, "what intervals generalise to: datasets or experiments", default="datasets"
-)
-_BARS = _figure("folder for a bar chart of ECE")
-_DIAGRAM = _figure("folder for Friedman's diagram")
-_WHERE = added("where", list[str] | None, "use only these rows", metavar="COLUMN=VALUE")
-_MARGIN = added(
-    "margin",
+    typer.Option(help="split of the results", show_default="test; all OOD sets for auroc"),
+]
+Dirs = Annotated[list[str] | None, typer.Argument(help="folders or URLs of runs")]
+Published = Annotated[
+    str | None,
+    typer.Option(
+        help="a paper's table, see: tune-calib list published",
+        autocompletion=complete(published_tables),
+    ),
+]
+Where = Annotated[
+    list[str] | None, typer.Option(metavar="COLUMN=VALUE", help="use only these rows; repeatable")
+]
+
+Margin = Annotated[
     float | None,
-    "margin of equivalence as printed, e.g. 0.25 points",
-    show_default="0.25 points, 0.002 nats",
-)
+    typer.Option(
+        help="margin of equivalence as printed, e.g. 0.25 points",
+        show_default="0.25 points, 0.002 nats",
+    ),
+]
+
 _FORMATS = (
     added("json", bool, "print JSON", panel=FORMATS),
     added("markdown", bool, "print Markdown", panel=FORMATS),
@@ -98,9 +68,10 @@ _LATEX = (
 )
 
 
-def _command(name: str, parameters: Sequence[Parameter], help_: str) -> Callable[..., None]:
-    """Build the command that prints what the function of this name in Python computes."""
+def _in_formats(command: Callable[..., None]) -> Callable[..., None]:
+    """Call the function of the API with the options of a command; print in the chosen format."""
 
+    @functools.wraps(command)
     def run(caption: str | None, label: str | None, **options: Any) -> None:
         # Before the slow imports, so that a wrong option is refused at once.
         form: Any = one_format(**{option.name: options.pop(option.name) for option in _FORMATS})
@@ -114,7 +85,8 @@ def _command(name: str, parameters: Sequence[Parameter], help_: str) -> Callable
             if "where" in options:
                 options["where"] = _columns(options["where"])
             arguments = {name: value for name, value in options.items() if value is not None}
-            comparison = getattr(statistics, name)(*(places or [folders]), **arguments)
+            compute = getattr(statistics, command.__name__)
+            comparison = compute(*(places or [folders]), **arguments)
         if form == "csv" or (form == "json" and isinstance(comparison.view.content, list)):
             for note in comparison.notes:  # the other formats include them
                 echo(note, err=True)
@@ -125,8 +97,7 @@ def _command(name: str, parameters: Sequence[Parameter], help_: str) -> Callable
             with style.applied():
                 style.save(comparison.figure(), figure, comparison.figure_name)
 
-    run.__name__, run.__doc__ = name, help_
-    return with_options(run, *parameters, *_FORMATS, *_LATEX)
+    return with_options(run, *signature(command).parameters.values(), *_FORMATS, *_LATEX)
 
 
 @contextlib.contextmanager
@@ -141,6 +112,144 @@ def _opening(folders: list[str], published: str | None) -> Iterator[None]:
                     open_folder(folder)  # prints a note on plug-ins; in Python it is a warning
         warnings.filterwarnings("ignore", ".*tune_calib.plugins.load")
         yield
+
+
+@_in_formats
+def ranks(
+    dirs: Dirs = None,
+    published: Published = None,
+    metric: Metric = "ece",
+    ranking: Annotated[str, typer.Option(help="competition or average")] = "competition",
+    split: Split = None,
+    where: Where = None,
+) -> None:
+    """Rank methods by a metric over (data set, backbone) columns, best mean rank first.
+
+    Examples:
+        tune-calib analyze ranks runs/cifar10 runs/cifar100 --metric ece --latex
+        tune-calib analyze ranks --published fedlas/table1 --where dataset=cifar10
+    """
+
+
+@_in_formats
+def averages(
+    dirs: Dirs = None,
+    published: Published = None,
+    metric: Annotated[
+        str, typer.Option(help="metrics, separated by commas")
+    ] = "accuracy,ece,o_ece,u_ece",
+    split: Split = None,
+    where: Where = None,
+    figure: Annotated[
+        Path | None, typer.Option(help="folder for a bar chart of ECE", callback=expand)
+    ] = None,
+) -> None:
+    """Average metrics over (data set, backbone) columns, with one row per method.
+
+    Examples:
+        tune-calib analyze averages runs/a runs/b --metric accuracy,ece,nll
+        tune-calib analyze averages runs/a runs/b --figure figures
+    """
+
+
+@_in_formats
+def significance(
+    dirs: Dirs = None,
+    published: Published = None,
+    metric: Metric = "ece",
+    test: Annotated[str, typer.Option(help="wilcoxon, t or friedman")] = "wilcoxon",
+    baseline: Annotated[
+        str | None, typer.Option(help="method that wilcoxon and t compare with")
+    ] = None,
+    split: Split = None,
+    margin: Margin = None,
+    blocks: Annotated[
+        str, typer.Option(help="blocks over several runs: columns, or seeds of each column")
+    ] = "columns",
+    figure: DiagramFolder = None,
+) -> None:
+    """Run a significance test: over the seeds of one run, or over the columns of several.
+
+    Examples:
+        tune-calib analyze significance runs/compare --test wilcoxon --baseline ce
+        tune-calib analyze significance runs/a runs/b --baseline ce --blocks seeds
+        tune-calib analyze significance --published fedlas/table1 --test friedman --figure figures
+    """
+
+
+@_in_formats
+def benchmark(
+    dirs: Dirs = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option(
+            help="method that improvements are measured from", show_default="that of the run"
+        ),
+    ] = None,
+    unit: Annotated[
+        str, typer.Option(help="what intervals generalise to: datasets or experiments")
+    ] = "datasets",
+    figure: DiagramFolder = None,
+) -> None:
+    """Compare methods over many experiments: mean ranks, win rates and improvements.
+
+    An experiment is a data set and a model: an import, or a row in a folder of CalArena's result
+    files.
+
+    Examples:
+        tune-calib analyze benchmark runs/compare-calarena
+        tune-calib analyze benchmark results/cv-multiclass --unit experiments --figure figures
+    """
+
+
+@_in_formats
+def diff(
+    first: Annotated[str, typer.Argument(metavar="A", help="folder or URL of a run")],
+    second: Annotated[
+        str, typer.Argument(metavar="B", help="folder or URL of the run to compare with A")
+    ],
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(help="metric of the table; repeatable", show_default="accuracy, ece, nll"),
+    ] = None,
+    split: Split = None,
+    margin: Margin = None,
+) -> None:
+    """Compare two runs rung by rung with matched seeds (B minus A).
+
+    Examples:
+        tune-calib analyze diff runs/first runs/second
+        tune-calib analyze diff runs/first runs/second --metric ece --latex
+    """
+
+
+@_in_formats
+def interaction(
+    folder: Annotated[str, typer.Argument(metavar="DIR", help="folder or URL of a run")],
+    of: Annotated[str, typer.Option(help="first method")],
+    with_: Annotated[str, typer.Option("--with", help="second method")],
+    metric: Metric = "ece",
+    margin: Margin = None,
+) -> None:
+    """Compare the effect of two methods together with the sum of their effects alone.
+
+    Examples:
+        tune-calib analyze interaction runs/both --of ls --with mac_cal
+    """
+
+
+@_in_formats
+def effects(
+    folder: Annotated[str, typer.Argument(metavar="DIR", help="folder or URL of a run")],
+    metric: Metric = "ece",
+    margin: Margin = None,
+) -> None:
+    """Show what each step of a ladder contributes, from a run with --design.
+
+    Examples:
+        tune-calib analyze effects runs/mac_cal-factorial-digits
+        tune-calib analyze effects runs/mac_cal-factorial-digits --metric nll --latex
+    """
 
 
 def _latex_options(form: str, caption: str | None, label: str | None) -> dict[str, str]:
@@ -161,80 +270,3 @@ def _columns(where: list[str] | None) -> dict[str, list[str]]:
             raise UserError(f"--where {text}: write column=value, e.g. dataset=cifar10")
         columns.setdefault(column, []).append(value)
     return columns
-
-
-COMMANDS = (
-    _command(
-        "ranks",
-        [_DIRS, _PUBLISHED, _METRIC, _RANKING, _SPLIT, _WHERE],
-        """Rank methods by a metric over (data set, backbone) columns, best mean rank first.
-
-        Examples:
-            tune-calib analyze ranks runs/cifar10 runs/cifar100 --metric ece --latex
-            tune-calib analyze ranks --published fedlas/table1 --where dataset=cifar10
-        """,
-    ),
-    _command(
-        "averages",
-        [_DIRS, _PUBLISHED, _METRICS, _SPLIT, _WHERE, _BARS],
-        """Average metrics over (data set, backbone) columns, with one row per method.
-
-        Examples:
-            tune-calib analyze averages runs/a runs/b --metric accuracy,ece,nll
-            tune-calib analyze averages runs/a runs/b --figure figures
-        """,
-    ),
-    _command(
-        "significance",
-        [_DIRS, _PUBLISHED, _METRIC, _TEST, _BASELINE, _SPLIT, _MARGIN, _BLOCKS, _DIAGRAM],
-        """Run a significance test: over the seeds of one run, or over the columns of several.
-
-        Examples:
-            tune-calib analyze significance runs/compare --test wilcoxon --baseline ce
-            tune-calib analyze significance runs/a runs/b --baseline ce --blocks seeds
-            tune-calib analyze significance --published fedlas/table1 --test friedman --figure figures
-        """,  # noqa: E501
-    ),
-    _command(
-        "benchmark",
-        [_DIRS, _FROM, _UNIT, _DIAGRAM],
-        """Compare methods over many experiments: mean ranks, win rates and improvements.
-
-        An experiment is a data set and a model: an import, or a row in a folder of CalArena's
-        result files.
-
-        Examples:
-            tune-calib analyze benchmark runs/compare-calarena
-            tune-calib analyze benchmark results/cv-multiclass --unit experiments --figure figures
-        """,
-    ),
-    _command(
-        "diff",
-        [_A, _B, _METRICS_OF_DIFF, _SPLIT, _MARGIN],
-        """Compare two runs rung by rung with matched seeds (B minus A).
-
-        Examples:
-            tune-calib analyze diff runs/first runs/second
-            tune-calib analyze diff runs/first runs/second --metric ece --latex
-        """,
-    ),
-    _command(
-        "interaction",
-        [_DIR, _OF, _WITH, _METRIC, _MARGIN],
-        """Compare the effect of two methods together with the sum of their effects alone.
-
-        Examples:
-            tune-calib analyze interaction runs/both --of ls --with mac_cal
-        """,
-    ),
-    _command(
-        "effects",
-        [_DIR, _METRIC, _MARGIN],
-        """Show what each step of a ladder contributes, from a run with --design.
-
-        Examples:
-            tune-calib analyze effects runs/mac_cal-factorial-digits
-            tune-calib analyze effects runs/mac_cal-factorial-digits --metric nll --latex
-        """,
-    ),
-)

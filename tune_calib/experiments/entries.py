@@ -177,5 +177,7 @@ def _build_search(options: SearchOptions, values: dict[str, Any], command: str) 
 
 def _list_rungs(pipelines: Sequence[str]) -> list[Rung]:
     methods = [METHODS[part] for part in sorted(set("+".join(pipelines).split("+")))]
-    rungs = [Rung(each.name, "", {each.kind: {"method": each.name}}) for each in methods]
-    return [Rung(BASELINE, ""), *rungs]
+    rungs = [Rung(BASELINE, "")]
+    for method in methods:
+        rungs.append(Rung(method.name, "", {method.kind: {"method": method.name}}))
+    return rungs

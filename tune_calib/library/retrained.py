@@ -95,21 +95,31 @@ class RetrainedHead(arrays.Estimator):
             nothing = rows.new_full((len(names), rows.shape[1]), torch.nan)
             head = LinearHead(nothing, nothing[:, 0])
         bank = MemoryBank(train, held_out or train, head)
+        self._train(slot, bank, network_seed, rows.device, has_select=held_out is not None)
+        self.classes_ = names
+        return self
+
+    def _train(
+        self,
+        slot: HeadSlot,
+        bank: DevelopmentBank,
+        seed: int,
+        device: torch.device,
+        has_select: bool,
+    ) -> None:
         with on_threads(HEAD_THREADS):
-            trainer = HeadBatchTrainer([slot], bank, network_seed, device=rows.device)
+            trainer = HeadBatchTrainer([slot], bank, seed, device=device)
             reports = list(trainer)
         if (epoch := int(trainer.diverged_epoch[0])) >= 0:
             raise UserError(f"the loss of epoch {epoch + 1} is not finite: take a smaller lr")
         self.history_ = {}
         for name in reports[0]:
             # If it was not given, `select` is train, and its values are meaningless.
-            if held_out is not None or not name.startswith("select/"):
+            if has_select or not name.startswith("select/"):
                 self.history_[name] = [float(report[name][0]) for report in reports]
         self.epoch_ = int(trainer.best_epoch[0]) + 1
         self.classifier_ = Classifier(slot, None, tensors_of_trial(trainer, 0, None))
-        self.classifier_.to(rows.device)
-        self.classes_ = names
-        return self
+        self.classifier_.to(device)
 
     def _logits(self, X: Any) -> Tensor:
         check_is_fitted(self, "classes_")

@@ -347,14 +347,14 @@ def _describe_execution(run: LadderRun | SearchRun) -> str:
 
 def format_time(sums: Forecast) -> str:
     unknown = [name for name, seconds in sums.seconds.items() if math.isnan(seconds)]
-    known = {name: seconds for name, seconds in sums.seconds.items() if name not in unknown}
-    text = " + ".join(f"{name} {format_duration(seconds)}" for name, seconds in known.items())
+    measured = {name: seconds for name, seconds in sums.seconds.items() if name not in unknown}
+    text = " + ".join(f"{name} {format_duration(seconds)}" for name, seconds in measured.items())
     if unknown:
         reason = f"hours unknown for {' and '.join(unknown)}, which were not measured"
-        return f"{reason}; {text}" if known else reason
-    if not known:
+        return f"{reason}; {text}" if measured else reason
+    if not measured:
         return "nothing is trained"
-    return f"about {format_duration(sum(known.values()))} of training = {text}"
+    return f"about {format_duration(sum(measured.values()))} of training = {text}"
 
 
 def format_duration(seconds: float) -> str:

@@ -213,18 +213,20 @@ class LadderRun:
         if self.resolved.is_imported:
             return not any("head" in rung.slots for rung in self.ladder.rungs)
         location, options = self.location, self.options
-        is_tuned = getattr(options, "tune", None) is not None
+        is_tuned = isinstance(options, CompareRequest) and options.tune is not None
         if is_tuned or options.shift or location.gpus or location.chooses_gpus:
             return False
         finished, store = done(location.out), Store(location.store)
         left = [trial.spec for trial in self.planned_trials if trial.spec.hash not in finished]
+        if len(left) > FEW_TRIALS:
+            return False
         for spec in {spec.network_id: spec for spec in left}.values():
             images = spec.data.info.published
             if images is None or sum(images) > FEW_IMAGES or spec.network.portable:
                 return False
             if not has_network(spec, store):
                 return False
-        return len(left) <= FEW_TRIALS
+        return True
 
     def choose_gpus(self) -> "LadderRun":
         if not self.location.chooses_gpus:

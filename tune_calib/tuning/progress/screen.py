@@ -59,6 +59,11 @@ class LineDisplay:
         """Leave the terminal to another program while the block runs."""
         return contextlib.nullcontext()
 
+    def close(self) -> None:
+        """Remove the live view."""
+        with self.hidden():
+            pass
+
 
 def open_display() -> LineDisplay:
     """Open a live view if stderr is a terminal, and a display of lines otherwise."""
@@ -147,8 +152,7 @@ def screen(title: str) -> Iterator[Screen]:
             draw_safely()
             yield opened
     finally:
-        with opened.display.hidden():
-            pass
+        opened.display.close()
 
 
 @contextlib.contextmanager
@@ -258,6 +262,5 @@ def watch(folder: AnyPath) -> bool:
             is_first = False
             time.sleep(READ_EVERY_S)
     finally:
-        with display.hidden():
-            pass
+        display.close()
     return True
