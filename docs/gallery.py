@@ -10,13 +10,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-EXAMPLES = (
-    "plugin_loss",
-    "plugin_dataset",
-    "own_network",
-    "own_search_space",
-    "own_tuner",
-)
+EXAMPLES = ("plugin_loss", "plugin_dataset", "own_network", "own_search_space", "own_tuner")
 """Files of ``docs/examples`` that run by themselves."""
 
 

@@ -30,13 +30,7 @@ from analysis.compare.network_check import UNMASKED, name_of
 from analysis.ladder.results import QUANTITIES as OF_SAMPLES
 from analysis.load import Run
 from analysis.reproduction.files import Made
-from analysis.reproduction.overview import (
-    PAGE,
-    TABLES_PAGE,
-    describe_tables,
-    overview,
-    read_all,
-)
+from analysis.reproduction.overview import PAGE, TABLES_PAGE, describe_tables, overview, read_all
 from analysis.tidy import parted
 from docs import result_tables
 from tune_calib.engine.bank import FeatureBank

@@ -11,12 +11,7 @@ from typing import get_args
 import pandas as pd
 
 from analysis.compare.claims import Outcome
-from analysis.compare.network_check import (
-    base_rows,
-    compute_network_check,
-    measure_views,
-    name_of,
-)
+from analysis.compare.network_check import base_rows, compute_network_check, measure_views, name_of
 from analysis.figure import LADDER_FIGURES
 from analysis.ladder.tables import equal_rungs
 from analysis.load import Run

@@ -6,12 +6,7 @@ from pydantic import BaseModel
 
 from docs.generate.page import table
 from tune_calib.spec.describe import code
-from tune_calib.spec.experiment import (
-    Entry,
-    ExperimentFile,
-    SearchOptions,
-    SeedCounts,
-)
+from tune_calib.spec.experiment import Entry, ExperimentFile, SearchOptions, SeedCounts
 from tune_calib.spec.pipelines import Method
 from tune_calib.spec.request import (
     DATA,

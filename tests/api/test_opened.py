@@ -122,8 +122,7 @@ def test_reports_are_written_into_the_result_folders(folder):
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{}, {"seeds": 2, "extend": True}, {"shift": ["noise"], "bootstrap": 200}],
+    "options", [{}, {"seeds": 2, "extend": True}, {"shift": ["noise"], "bootstrap": 200}]
 )
 def test_an_evaluation_of_an_opened_search_is_the_call_with_its_options(
     options, folder, monkeypatch

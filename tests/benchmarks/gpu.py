@@ -360,12 +360,7 @@ def empty_rates(name: str, setting: Setting) -> dict[str, Any]:
     rates["papers_loop"] = {"installed": None}
     compile_s = dict.fromkeys(PRECISIONS)
     batch = setting.batch_of(name)
-    return {
-        "batch_size": batch,
-        "gflop": None,
-        "images_per_second": rates,
-        "compile_s": compile_s,
-    }
+    return {"batch_size": batch, "gflop": None, "images_per_second": rates, "compile_s": compile_s}
 
 
 def measure(setting: Setting, names: Sequence[str], minutes: float) -> Iterator[dict[str, Any]]:

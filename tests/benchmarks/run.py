@@ -7,15 +7,7 @@ import sys
 
 import torch
 
-from tests.benchmarks import (
-    floor,
-    gpu,
-    networks,
-    overhead,
-    search,
-    shift,
-    start,
-)
+from tests.benchmarks import floor, gpu, networks, overhead, search, shift, start
 
 PARTS = {
     "networks": networks.main,

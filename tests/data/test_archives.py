@@ -8,10 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.data.archives import (
-    LAYOUTS,
-    pixels_of,
-)
+from tests.data.archives import LAYOUTS, pixels_of
 from tests.data.support import parts, slot_of
 from tests.support import sample
 from tune_calib.data import cache as cache_module

@@ -6,12 +6,7 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from tests.data.archives import (
-    encoded,
-    image_folder,
-    parquet,
-    pixels_of,
-)
+from tests.data.archives import encoded, image_folder, parquet, pixels_of
 from tests.data.support import refused, scanned_slot
 from tune_calib.errors import UserError
 from tune_calib.spec.slots.data import DataSlot

@@ -6,13 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tests.data.archives import (
-    GENERAL,
-    image_folder,
-    parquet,
-    pixels_of,
-    saved,
-)
+from tests.data.archives import GENERAL, image_folder, parquet, pixels_of, saved
 from tests.data.support import parts, refused, scanned_slot
 from tune_calib.data.rules import mukhoti
 from tune_calib.data.splits import Development, load_development, load_test

@@ -5,12 +5,7 @@ import pytest
 import torch
 
 from tune_calib.data.base import Split
-from tune_calib.data.splits import (
-    add_label_noise,
-    imbalance_counts,
-    load_development,
-    load_test,
-)
+from tune_calib.data.splits import add_label_noise, imbalance_counts, load_development, load_test
 from tune_calib.errors import UserError
 from tune_calib.spec.slots.data import DataSlot
 

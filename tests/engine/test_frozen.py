@@ -106,10 +106,7 @@ def test_seeds_on_a_frozen_network_are_head_seeds(seeds):
     ("change", "message"),
     [
         ({"seeds": Seeds.count(None, 2, None)}, "there is only one frozen network"),
-        (
-            {"overrides": {"network": {"weights": HASH, "epochs": 0}}},
-            "needs its network.backbone",
-        ),
+        ({"overrides": {"network": {"weights": HASH, "epochs": 0}}}, "needs its network.backbone"),
         ({"overrides": {"network": {**GIVEN, "method": "ls"}}}, "'ls' trains the network"),
     ],
 )

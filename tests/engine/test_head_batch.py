@@ -166,8 +166,7 @@ def test_the_ratio_of_accuracies_is_of_select_over_train(train, select, ratio, b
 
 
 @pytest.mark.parametrize(
-    "own",
-    [{"evaluation": "expected"}, {"evaluation": "last_mask", "mask_scale": "inverted"}],
+    "own", [{"evaluation": "expected"}, {"evaluation": "last_mask", "mask_scale": "inverted"}]
 )
 def test_a_head_is_evaluated_with_the_q_that_its_weights_were_trained_under(own, bank):
     own = {"shape": "linear", "masking": "functional", "gamma": 0.1, **own}

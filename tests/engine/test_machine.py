@@ -12,12 +12,7 @@ import torch
 from tests.support import drive, small_spec
 from tune_calib.determinism import PORTABLE
 from tune_calib.engine import machine as machine_module
-from tune_calib.engine.machine import (
-    environment_of,
-    machine,
-    memory_size,
-    require_environment,
-)
+from tune_calib.engine.machine import environment_of, machine, memory_size, require_environment
 from tune_calib.errors import UserError
 from tune_calib.files.documents import seal
 from tune_calib.files.store import ARTIFACT_MANIFEST, Store

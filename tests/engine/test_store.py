@@ -7,11 +7,7 @@ import torch
 
 from tests.support import CPU, small_spec
 from tune_calib.data.splits import load_development, load_test
-from tune_calib.engine.artifacts import (
-    NetworkTraining,
-    ensure_bank,
-    load_network,
-)
+from tune_calib.engine.artifacts import NetworkTraining, ensure_bank, load_network
 from tune_calib.engine.bank import FeatureBank, bank_key
 from tune_calib.engine.tensors import read_tensors, write_tensors
 from tune_calib.errors import DamagedFileError, UserError

@@ -25,11 +25,7 @@ def small_disk(folder: Path, kilobytes: int):
 
 
 # What fits: nothing of a checkpoint; the networks and not their banks; not all the results.
-FULL = {
-    "artifact": ("store", 600),
-    "bank": ("store", 6_000),
-    "results": ("out", 150),
-}
+FULL = {"artifact": ("store", 600), "bank": ("store", 6_000), "results": ("out", 150)}
 
 
 @pytest.mark.parametrize("what", FULL)

@@ -8,11 +8,7 @@ import pytest
 from tests import support
 from tests.support import CPU, drive, here, small_spec
 from tune_calib.conformance import suite
-from tune_calib.conformance.bench import (
-    Bench,
-    FailedCheckError,
-    NotApplicableError,
-)
+from tune_calib.conformance.bench import Bench, FailedCheckError, NotApplicableError
 from tune_calib.conformance.suite import checks_of, record, results
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.artifacts import NetworkTraining, ensure_bank

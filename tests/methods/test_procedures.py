@@ -10,12 +10,7 @@ from tune_calib.data.splits import load_development
 from tune_calib.engine.network import NetworkTrainer
 from tune_calib.errors import UserError
 from tune_calib.methods._base import NetworkContext
-from tune_calib.methods.balcal import (
-    Adaptor,
-    column_scale,
-    draw_etf,
-    find_share,
-)
+from tune_calib.methods.balcal import Adaptor, column_scale, draw_etf, find_share
 from tune_calib.methods.mit import draw_shares, unmix
 from tune_calib.methods.mixup import draw_beta, mix
 from tune_calib.methods.plp import GROUPS, PUBLISHED, block_ends, derive_boundaries, schedule
@@ -130,8 +125,7 @@ def test_plp_trains_exactly_the_tensors_of_its_schedule():
 
 
 @pytest.mark.parametrize(
-    ("gamma", "counts"),
-    [(1.0, [9, 6, 6, 3, 3]), (2.0, [6, 6, 3, 3, 3]), (0.5, [9, 9, 6, 6, 3])],
+    ("gamma", "counts"), [(1.0, [9, 6, 6, 3, 3]), (2.0, [6, 6, 3, 3, 3]), (0.5, [9, 9, 6, 6, 3])]
 )
 def test_plp_starts_a_boundary_at_the_epoch_that_its_formula_rounds_down_to(gamma, counts):
     assert schedule((9, 6, 3), gamma, 5) == counts

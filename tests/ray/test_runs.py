@@ -14,16 +14,7 @@ import ray
 from ray import tune
 from ray._raylet import AuthenticationTokenLoader
 
-from tests.support import (
-    QUICK,
-    command_line,
-    here,
-    on_ray,
-    rows,
-    run_of,
-    shared_ray,
-    small_spec,
-)
+from tests.support import QUICK, command_line, here, on_ray, rows, run_of, shared_ray, small_spec
 from tune_calib.errors import UserError
 from tune_calib.results.tables import read_table
 from tune_calib.tuning.ray.session import ray_session

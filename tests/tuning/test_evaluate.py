@@ -107,10 +107,7 @@ def test_only_missing_extra_evaluations_are_planned(finished, tmp_path):
     sets = ["ood/noise"]
     jobs = find_extra_jobs(sets, 100, TRIALS[:3], tmp_path)
     # The three share the features of one network.
-    assert [(job.extra["shift"], len(job.trials)) for job in jobs] == [
-        ("ood/noise", 3),
-        (None, 3),
-    ]
+    assert [(job.extra["shift"], len(job.trials)) for job in jobs] == [("ood/noise", 3), (None, 3)]
     carry_out(jobs, tmp_path, store)
     assert find_extra_jobs(sets, 100, TRIALS[:3], tmp_path) == []
     more = find_extra_jobs([*sets, "generated/fog"], 100, TRIALS, tmp_path)

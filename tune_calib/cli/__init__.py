@@ -10,12 +10,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from tune_calib.cli import import_export, look_up, read, reproduce, run, statistics
-from tune_calib.cli.entry import (
-    Command,
-    collect_failed_figures,
-    one_line,
-    refuse_empty,
-)
+from tune_calib.cli.entry import Command, collect_failed_figures, one_line, refuse_empty
 from tune_calib.cli.options import Kind, with_shared_options
 from tune_calib.console import echo
 

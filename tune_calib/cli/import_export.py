@@ -138,7 +138,7 @@ _ExportFile = Annotated[
     str,
     typer.Argument(
         help="FILE.safetensors, FILE.parquet for the results of all trials, or FILE.h5 with "
-        "--logits",
+        "--logits"
     ),
 ]
 _Best = Annotated[

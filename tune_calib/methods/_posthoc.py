@@ -189,10 +189,7 @@ def isotonic(values: Floats, targets: NDArray[np.bool_], weights: Floats) -> Ten
 
 
 def increasing_curve(
-    values: Floats,
-    starts: NDArray[np.intp],
-    hits: Floats,
-    weights: Floats | None = None,
+    values: Floats, starts: NDArray[np.intp], hits: Floats, weights: Floats | None = None
 ) -> Tensor:
     """Fit a curve to sorted values (N,) in groups, from their starts and sums of hits (G,)."""
     # Groups without hits that follow each other have the same height.

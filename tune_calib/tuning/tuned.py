@@ -29,11 +29,7 @@ from tune_calib.text import format_count
 from tune_calib.tuning.folder import Result, build_foreign_error, spent_s
 from tune_calib.tuning.ladder import LadderRun
 from tune_calib.tuning.plan import Plan, Stage, check_run
-from tune_calib.tuning.search.definition import (
-    Objective,
-    SearchDefinition,
-    restrict_space,
-)
+from tune_calib.tuning.search.definition import Objective, SearchDefinition, restrict_space
 from tune_calib.tuning.search.outcome import SearchResult, format_choice
 from tune_calib.tuning.search.run import SearchRun, count_at_once
 from tune_calib.tuning.search.storage import journal_file

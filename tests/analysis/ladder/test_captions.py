@@ -71,9 +71,7 @@ def measured(out, **changes):
     return load(out)
 
 
-def test_costs_are_medians_and_post_hoc_methods_exclude_their_network(
-    tmp_path,
-):
+def test_costs_are_medians_and_post_hoc_methods_exclude_their_network(tmp_path):
     fake_results.write(tmp_path, seeds=3)
     posthoc = {"head": None, "posthoc": "{}"}
     table = cost_table(measured(tmp_path)).set_index(["rung", "quantity"])

@@ -6,11 +6,7 @@ import pyarrow as pa
 import pytest
 
 from analysis.figure import LADDER_FIGURES
-from analysis.ladder.figures.bins import (
-    consistency_band,
-    draw_confidence,
-    pooled_bins,
-)
+from analysis.ladder.figures.bins import consistency_band, draw_confidence, pooled_bins
 from analysis.ladder.figures.mechanisms import draw_norm_confidence, draw_prototypes
 from analysis.ladder.figures.shift import corruption_rows, draw_corruption
 from analysis.ladder.figures.tradeoff import PANELS, cost_table, draw_cost, draw_tradeoff

@@ -14,11 +14,7 @@ from analysis import style
 from analysis.figure import SEARCH_FIGURES
 from analysis.report import write_search_report
 from analysis.search import tables as search_tables
-from analysis.search.figures.points import (
-    best_so_far,
-    coordinates,
-    draw_history,
-)
+from analysis.search.figures.points import best_so_far, coordinates, draw_history
 from analysis.search.figures.settings import draw_pairs, draw_shares
 from analysis.search.load import is_complete, load_search
 from tests import drawing, fake_results

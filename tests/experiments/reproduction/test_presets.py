@@ -72,8 +72,7 @@ def test_keys_of_an_entry_stand_above_those_of_the_scale_and_of_the_file(
 
 
 @pytest.mark.parametrize(
-    ("seeds", "asked", "heads"),
-    [("5", None, 5), ("{networks: 2, heads: 4}", None, 4), ("5", 2, 2)],
+    ("seeds", "asked", "heads"), [("5", None, 5), ("{networks: 2, heads: 4}", None, 4), ("5", 2, 2)]
 )
 def test_seeds_on_frozen_networks_are_head_seeds(seeds, asked, heads, tmp_path):
     path = tmp_path / "mine.yaml"

@@ -5,14 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.support import sample
-from tests.tuning.search.support import (
-    any_job,
-    definition_of,
-    moved,
-    read_file,
-    searched,
-    stored,
-)
+from tests.tuning.search.support import any_job, definition_of, moved, read_file, searched, stored
 from tune_calib.experiments.entries import plan_entries
 from tune_calib.results.tables import write_results
 from tune_calib.spec.methods import METHODS

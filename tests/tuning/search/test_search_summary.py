@@ -12,19 +12,10 @@ from analysis.tables.render import body
 from tests import fake_results
 from tests.analysis.search.test_search_report import POINTS
 from tests.support import sample
-from tests.tuning.search.support import (
-    GIVEN,
-    any_job,
-    definition_of,
-    row,
-    searched,
-)
+from tests.tuning.search.support import GIVEN, any_job, definition_of, row, searched
 from tune_calib.errors import UserError
 from tune_calib.files.documents import seal
-from tune_calib.results.manifests import (
-    ReadRecord,
-    SearchEvaluated,
-)
+from tune_calib.results.manifests import ReadRecord, SearchEvaluated
 from tune_calib.results.selection import BASELINE_AT_CHANCE, describe_no_gain
 from tune_calib.spec.metrics import METRICS, format_value, searchable_metrics
 from tune_calib.spec.names import SEARCH_MANIFEST

@@ -6,13 +6,7 @@ from tune_calib.errors import UserError
 from tune_calib.files.paths import AnyPath, parse_path
 from tune_calib.files.store import Store
 from tune_calib.results.manifests import VERSION, ReadRecord, SearchEvaluated
-from tune_calib.results.selection import (
-    BASELINE,
-    CHOSEN,
-    DEFAULTS,
-    EVALUATION,
-    describe_reads,
-)
+from tune_calib.results.selection import BASELINE, CHOSEN, DEFAULTS, EVALUATION, describe_reads
 from tune_calib.spec.ladder import Ladder, Rung
 from tune_calib.spec.names import SEARCH_EVALUATED
 from tune_calib.spec.request import EvaluateRequest
