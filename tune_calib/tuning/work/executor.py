@@ -21,8 +21,6 @@ from tune_calib.tuning.context import Context
 from tune_calib.tuning.work.provenance import Provenance
 
 OVER = "FINISHED"  # the end of a source of trials, as in Ray's searchers
-ALL_EPOCHS = 10**9  # ``epochs_per_step`` of heads without a scheduler
-REACH_S = 5.0  # time for a cluster to respond
 OTHER = f"start it, or set `address` to another cluster, or to {IN_PROCESS} to run without Ray"
 
 
@@ -145,14 +143,15 @@ def refuse_unreachable(address: str) -> None:
             "without Ray"
         )
     try:
-        socket.create_connection((host.strip("[]"), int(port)), REACH_S).close()
+        socket.create_connection((host.strip("[]"), int(port)), timeout=5.0).close()
     except (OSError, ValueError, OverflowError) as error:
         raise UserError(f"no Ray cluster at `address` {address}: {error}; {OTHER}") from None
 
 
 def configuration(provenance: Provenance, job: Mapping[str, Any]) -> dict[str, Any]:
     """Build the configuration of a worker for a job, given as ``Job.config``."""
-    return {"run": provenance.plain(), "job": job, "epochs_per_step": ALL_EPOCHS}
+    # No scheduler reads the reports of heads after each epoch.
+    return {"run": provenance.plain(), "job": job, "epochs_per_step": 10**9}
 
 
 def report_crashes(errors: Mapping[str, BaseException | str], out: str) -> dict[str, str]:
