@@ -281,7 +281,7 @@ def read_copies(run: AnyRun, work: RemainingWork) -> Copies:
     specs = [] if work.is_over else [trial.spec for trial in run.planned_trials]
     copies = Copies.read(specs, location.data_root, store)
     if not work.is_over:
-        copies.refuse_other(location.out, [job.first for job in work.networks])
+        copies.refuse_other(location.out)
     missing = [job.network_id for job in work.networks if not has_network(job.first.spec, store)]
     if missing:
         require_writable(location.store, f"networks/{missing[0]}")

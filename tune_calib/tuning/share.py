@@ -63,7 +63,9 @@ def _shorten(spec: TrialSpec) -> TrialSpec:
 
 
 @cache  # entries of an experiment file often train the same networks
-def _measure_on_ray(address: str | None, specs: tuple[TrialSpec, ...]) -> tuple[list[int], int, int]:
+def _measure_on_ray(
+    address: str | None, specs: tuple[TrialSpec, ...]
+) -> tuple[list[int], int, int]:
     from tune_calib.tuning.ray.session import ray_session, run_on_gpu
 
     # As plain values, since a node knows plug-ins only after the task has registered them.

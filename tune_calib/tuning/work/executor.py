@@ -16,7 +16,6 @@ from tune_calib.errors import UserError, find_cause
 from tune_calib.files.paths import atomic_write, parse_path
 from tune_calib.spec.names import CRASHES, IN_PROCESS
 from tune_calib.spec.slots.network import Precision
-from tune_calib.spec.strict import whole_share
 from tune_calib.tuning.context import Context
 from tune_calib.tuning.work.provenance import Provenance
 
@@ -31,12 +30,6 @@ class Resources:
     cpus: int
     gpus: float = 0.0
     precision: Precision = "fp32"
-
-    def __post_init__(self) -> None:
-        try:
-            whole_share(self.gpus)
-        except ValueError as error:
-            raise UserError(f"{error}, got {self.gpus}", setting="gpus") from None
 
     def fit_into(self, node: Mapping[str, float]) -> bool:
         """Return whether a trial fits into a node with these resources (``CPU``, ``GPU``)."""

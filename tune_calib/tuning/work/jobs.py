@@ -243,20 +243,17 @@ def format_rungs(trials: Sequence[PlannedTrial]) -> str:
 
 
 def _format_seeds(trials: Sequence[PlannedTrial]) -> str:
-    """Format the seeds of networks, and those of heads if they differ."""
-    networks, splits, heads, is_paired = set[int](), set[int](), set[int](), True
-    for trial in trials:
-        spec = trial.spec
-        networks.add(spec.network.seed)
-        if spec.data.split_seed is not None:
-            splits.add(spec.data.split_seed)
-        if spec.head is not None:
-            heads.add(spec.head.seed)
-            is_paired &= spec.head.seed == spec.network.seed
-    text = f"{_plural('seed', networks)} {_numbers(sorted(networks))}"
-    if splits:
-        text += f", {_plural('split', splits)} {_numbers(sorted(splits))}"
-    return text if is_paired else f"{text}, of heads {_numbers(sorted(heads))}"
+    """Format the seeds of networks, of splits if they are drawn, and of heads if they differ."""
+    specs = [trial.spec for trial in trials]
+    seeds = {
+        "seed": {spec.network.seed for spec in specs},
+        "split": {spec.data.split_seed for spec in specs if spec.data.split_seed is not None},
+        "head seed": {spec.head.seed for spec in specs if spec.head is not None},
+    }
+    if seeds["head seed"] == seeds["seed"]:
+        seeds["head seed"] = set()
+    parts = [f"{_plural(name, n)} {_numbers(sorted(n))}" for name, n in seeds.items() if n]
+    return ", ".join(parts)
 
 
 def _numbers(numbers: Sequence[int]) -> str:

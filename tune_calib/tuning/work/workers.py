@@ -35,7 +35,7 @@ from tune_calib.errors import DivergedError
 from tune_calib.files.documents import seal
 from tune_calib.files.paths import atomic_write
 from tune_calib.files.store import artifact_manifest
-from tune_calib.progress import part_of_progress, report_progress
+from tune_calib.progress import report_progress
 from tune_calib.results.columns import TableName
 from tune_calib.results.tables import write_results, write_table
 from tune_calib.spec.ladder import PlannedTrial
@@ -370,13 +370,12 @@ class ExtraWorker(Worker):
         shift, resamples, rows = self.job["shift"], self.job["resamples"], []
         trials = zip(self.trials, self.job["measured"], strict=True)
         for number, (trial, measured) in enumerate(trials):
-            with part_of_progress(number, len(self.trials)):
-                report_progress("evaluating")
-                self.evaluation.refuse_other(trial.spec, measured)
-                if shift is None:
-                    rows += self.evaluation.intervals(trial.spec, resamples)
-                else:
-                    rows += self.evaluation.rows_on(shift, trial.spec, resamples)
+            report_progress("evaluating", number, len(self.trials))
+            self.evaluation.refuse_other(trial.spec, measured)
+            if shift is None:
+                rows += self.evaluation.intervals(trial.spec, resamples)
+            else:
+                rows += self.evaluation.rows_on(shift, trial.spec, resamples)
         if rows:
             table: TableName = "intervals" if shift is None else "shifts"
             write_table(self.out, table, self.name, content=pa.Table.from_pylist(rows))
