@@ -17,10 +17,9 @@ from tune_calib.spec.ladder import build_comparison, expand
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.spec.slots.data import DataSlot
 from tune_calib.spec.trial import canonical_json
-from tune_calib.tuning.folder import done
+from tune_calib.tuning.folder import Provenance, done
 from tune_calib.tuning.reuse import Copies
 from tune_calib.tuning.work.jobs import make_plan
-from tune_calib.tuning.work.provenance import Provenance
 from tune_calib.tuning.work.workers import NetworkWorker
 
 QUICK = {"backbone": "small_cnn", "epochs": 1, "augment": "none"}

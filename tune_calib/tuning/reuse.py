@@ -36,7 +36,7 @@ from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.slots.data import DataSlot
 from tune_calib.spec.trial import TrialSpec, canonical_json
 from tune_calib.tuning.folder import done
-from tune_calib.tuning.work.rows import plugins_of
+from tune_calib.tuning.work.worker import plugins_of
 
 # Columns of ``trials`` that identify data and version of a row, and all columns for reuse.
 COLUMNS = ("data", "dataset", "network_id", "data_digest", "numbers")

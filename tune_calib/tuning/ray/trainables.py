@@ -13,7 +13,7 @@
 The configuration has the slots ``data``, ``network``, ``head`` and ``posthoc``, with the settings
 of a method beside those of its slot or in ``params``; ``recipe`` (a name; by default the quick
 recipe of the data set); ``own_recipes`` (train each method as its authors do); and ``run``
-(``provenance.Provenance``). Other settings have the defaults of the command line.
+(``folder.Provenance``). Other settings have the defaults of the command line.
 """
 
 import contextlib

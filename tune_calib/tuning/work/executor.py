@@ -17,7 +17,7 @@ from tune_calib.files.paths import atomic_write, parse_path
 from tune_calib.spec.names import CRASHES, IN_PROCESS
 from tune_calib.spec.slots.network import Precision
 from tune_calib.tuning.context import Context
-from tune_calib.tuning.work.provenance import Provenance
+from tune_calib.tuning.folder import Provenance
 
 OVER = "FINISHED"  # the end of a source of trials, as in Ray's searchers
 OTHER = f"start it, or set `address` to another cluster, or to {IN_PROCESS} to run without Ray"

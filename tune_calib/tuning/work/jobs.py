@@ -20,9 +20,9 @@ from tune_calib.files.store import Store
 from tune_calib.results.tables import read_table
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.metrics import column
+from tune_calib.tuning.folder import Provenance
 from tune_calib.tuning.progress.tracker import EVALUATIONS, TRIALS
 from tune_calib.tuning.work.executor import OVER, Resources, configuration
-from tune_calib.tuning.work.provenance import Provenance
 
 MAX_HEAD_BATCH = 32
 _MAX_NAMED = 2  # rungs that a title names; further ones are counted

@@ -43,8 +43,14 @@ from tune_calib.spec.metrics import METRICS, column
 from tune_calib.spec.names import WATCHED
 from tune_calib.spec.slots.head import HeadSlot
 from tune_calib.tuning.folder import PROFILES
-from tune_calib.tuning.work.rows import TrialResult
-from tune_calib.tuning.work.worker import DONE, Evaluated, Worker, evaluate_trial, summarize
+from tune_calib.tuning.work.worker import (
+    DONE,
+    Evaluated,
+    TrialResult,
+    Worker,
+    evaluate_trial,
+    summarize,
+)
 
 CHECKPOINT = "population.safetensors"
 HISTORY = "history.json"
