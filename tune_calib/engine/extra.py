@@ -59,8 +59,6 @@ def network_behind(
 
 
 class ShiftKey(Params):
-    """Everything that determines shifted features: equal keys mean the same artifact."""
-
     bank: BankKey
     name: str
     made: str

@@ -147,7 +147,6 @@ class HeadBatchTrainer(Iterator[dict[str, Tensor]]):
         return report, statistics
 
     def _step(self, inputs: Inputs) -> Tensors:
-        """Take a step; return values (K,)."""
         if "positions" in inputs:
             features, labels = self.views.rows(inputs["positions"])
         else:

@@ -114,7 +114,6 @@ class RunLocation:
         )
 
     def build_provenance(self, **of_run: Any) -> Provenance:
-        """Build the provenance of trials: what workers need of the location, and of their run."""
         device = "cuda" if self.gpus else "cpu"
         # The paths are absolute, since workers have other working directories.
         return Provenance(
@@ -151,7 +150,6 @@ class Result:
 
 @contextlib.contextmanager
 def only_driver(out: AnyPath) -> Iterator[None]:
-    """Lock a folder, so that it has a single driver."""
     try:
         with FileLock(lock_file(out, LOCK), timeout=0):
             yield
@@ -172,7 +170,6 @@ def spent_s(out: AnyPath) -> float:
 
 
 def hash_request(request: Mapping[str, Any]) -> str:
-    """Return 16 hexadecimal digits of a request, given as plain JSON values."""
     text = json.dumps(request, sort_keys=True)
     return hash_text(text)[:16]
 

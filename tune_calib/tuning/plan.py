@@ -127,7 +127,6 @@ def _search_for(run: AnyRun, hours: float, context: Context) -> SearchResult:
 
 
 def affordable(ended: int, spent_s: float, limit_s: float, batch: int) -> int:
-    """Return the number of further suggestions, in whole batches, that fit into the budget."""
     if not ended:
         return batch
     fitting = int(ended * min(1.0, limit_s / spent_s - 1))

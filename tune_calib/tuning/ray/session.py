@@ -112,7 +112,6 @@ def ray_session(
 
 
 def _connect(address: str | None, variables: Mapping[str, str]) -> None:
-    """Connect to a cluster or start Ray here, with environment variables for the trials."""
     if address is not None:
         refuse_unreachable(address)
     # A submitted job has its own runtime environment, with which another would conflict.

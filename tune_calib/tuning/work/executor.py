@@ -32,7 +32,6 @@ class Resources:
     precision: Precision = "fp32"
 
     def fit_into(self, node: Mapping[str, float]) -> bool:
-        """Return whether a trial fits into a node with these resources (``CPU``, ``GPU``)."""
         return node.get("CPU", 0) >= self.cpus and node.get("GPU", 0) >= self.gpus
 
     def __str__(self) -> str:
@@ -58,8 +57,6 @@ class Source(Protocol):
 
 
 class Executor(ABC):
-    """Executes the jobs of a run, and shows them."""
-
     def __init__(self, provenance: Provenance, context: Context | None = None) -> None:
         self.provenance, self.context = provenance, context or Context()
 
@@ -142,7 +139,6 @@ def refuse_unreachable(address: str) -> None:
 
 
 def configuration(provenance: Provenance, job: Mapping[str, Any]) -> dict[str, Any]:
-    """Build the configuration of a worker for a job, given as ``Job.config``."""
     # No scheduler reads the reports of heads after each epoch.
     return {"run": provenance.plain(), "job": job, "epochs_per_step": 10**9}
 

@@ -44,7 +44,6 @@ class Job:
 
     @property
     def kind(self) -> str:
-        """Return the kind of worker that executes it: ``head``, ``network`` or ``extra``."""
         if self.extra:
             return "extra"
         has_heads = bool(self.trials) and self.trials[0].spec.head is not None
@@ -52,7 +51,6 @@ class Job:
 
     @property
     def first(self) -> PlannedTrial:
-        """Return one of its trials, all of which share its network."""
         return (self.trials or self.dependents)[0]
 
     @property
@@ -61,7 +59,6 @@ class Job:
 
     @property
     def is_pass(self) -> bool:
-        """Return whether it only passes images through a frozen network."""
         spec = self.first.spec
         return bool(self.dependents) and spec.network.is_frozen and spec.data.imported is None
 
@@ -102,7 +99,6 @@ class RemainingWork:
 
     @property
     def is_over(self) -> bool:
-        """Return whether nothing is left to do, as far as the folder shows."""
         return not (self.is_search or self.networks or self.extra)
 
 
@@ -138,7 +134,6 @@ class JobSource:
         self.running: dict[str, Job] = {}
 
     def suggest(self, trial_id: str) -> Any:
-        """Return the next job, None while others wait for a network, or ``OVER``."""
         if time.monotonic() > self.deadline:
             return OVER
         if not self.ready:

@@ -50,12 +50,10 @@ class TrialResult:
 
     @property
     def flags(self) -> str | None:
-        """Join the ``names.FLAGS`` with commas; None for a trial that was not evaluated."""
         return None if self.evaluation is None else ",".join(self.evaluation.flags)
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Return the metrics by column; none for a trial that was not evaluated."""
         return {} if self.evaluation is None else self.evaluation.metrics
 
 
@@ -74,7 +72,6 @@ class Worker:
             raise
 
     def setup(self, config: dict[str, Any]) -> None:
-        """Read the configuration, and replace everything of an earlier trial."""
         self.started = time.monotonic()
         self.provenance = Provenance(**config["run"])
         # Before any registry is read; the process may have used others before.
@@ -96,7 +93,6 @@ class Worker:
         torch.set_num_threads(threads)
 
     def reset(self, config: dict[str, Any]) -> None:
-        """Begin another trial, as a fresh instance would."""
         self.cleanup()
         self.resets += 1
         self.setup(config)

@@ -60,7 +60,6 @@ class NetworkWorker(Worker):
     """Trains a network from its last checkpoint, one epoch per step; evaluates all its trials."""
 
     def setup(self, config: dict[str, Any]) -> None:
-        """Wait for the lock of the network, then read its artifact or last checkpoint."""
         super().setup(config)
         if self.spec.data.imported is not None:
             return
@@ -153,7 +152,6 @@ class NetworkWorker(Worker):
         return results
 
     def _outputs(self, manifest: Mapping[str, Any]) -> dict[str, SplitLogits]:
-        """Return the logits of the network's own head."""
         reads_bank = self.spec.data.imported is not None
         if not reads_bank and manifest["regime"] and self._can_share:
             identity = bank_key(self.spec, None).identity
@@ -168,7 +166,6 @@ class NetworkWorker(Worker):
 
     @property
     def _can_share(self) -> bool:
-        """Return whether heads and the evaluation of the network may share a bank."""
         # With another number of threads, last digits would depend on who built the bank. Without a
         # writable store, each trial makes its own pass.
         return self.spec.network.threads == HEAD_THREADS and self.store.is_writable
@@ -191,7 +188,6 @@ class NetworkWorker(Worker):
         return self.open_bank(key, lambda: self.splits, with_train=has_heads, trained=trained)
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
-        """Write a checkpoint to the store, from which ``setup`` continues."""
         if hasattr(self, "network_run"):
             self.network_run.save()
 
@@ -215,10 +211,7 @@ def _write_diverged(worker: Worker, run: NetworkTraining, error: DivergedError) 
 
 
 class HeadWorker(Worker):
-    """Trains a head batch on the feature bank of their network."""
-
     def setup(self, config: dict[str, Any]) -> None:
-        """Open the bank; train the network and build the bank if they are missing."""
         super().setup(config)
         self.ended = self._train_network()
         if self.ended is not None:
