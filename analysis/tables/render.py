@@ -73,6 +73,10 @@ def _row(tag: str, texts: Iterable[str]) -> Markup:
     return Markup("<tr>{}</tr>\n").format(Markup().join(cells))
 
 
+def with_none(frame: "pd.DataFrame") -> "pd.DataFrame":
+    return frame.astype(object).where(frame.notna(), None)
+
+
 def json_records(frame: "pd.DataFrame") -> list[dict[str, Any]]:
     records: list[dict[str, Any]] = json.loads(frame.to_json(orient="records"))
     return records
