@@ -100,7 +100,6 @@ class Run:
 
     @cached_property
     def has_groups(self) -> bool:
-        """Return whether imported samples form groups, which the bootstrap draws."""
         return any('"groups":' in str(data) for data in self.trials["data"].unique())
 
     @property
@@ -137,7 +136,6 @@ class Run:
 
     @property
     def _plain(self) -> RungRecord | None:
-        """Return the method of a comparison that is plain cross entropy; None if it has none."""
         for rung in self.manifest.rungs if self.row_name == "method" else ():
             # A label begins with the pipeline; settings follow it.
             if METHODS.canonical(rung.label.split(" ")[0]) == "ce":

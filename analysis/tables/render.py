@@ -23,7 +23,6 @@ def markdown(table: Table) -> str:
 
 
 def body(table: Table) -> str:
-    """Return the rows in Markdown; the name of a block has a separate row."""
     if not table.records:
         return ""
     lines = [table.heads]
