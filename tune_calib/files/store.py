@@ -20,8 +20,7 @@ from filelock import FileLock
 from safetensors import SafetensorError
 
 from tune_calib.errors import DamagedFileError, RefusedError, UnsealedFileError, UserError
-from tune_calib.files.documents import seal, unseal
-from tune_calib.files.hashes import checksum_of, hash_bytes
+from tune_calib.files.documents import checksum_of, hash_bytes, seal, unseal
 from tune_calib.files.paths import (
     AnyPath,
     RemotePath,
@@ -180,7 +179,6 @@ def artifact_manifest(folder: AnyPath) -> dict[str, Any]:
 
 
 def _check(files: Path, folder: AnyPath) -> dict[str, Any]:
-    """Check the files of an artifact in ``files`` and return its manifest."""
     try:
         manifest = read_manifest(folder, files)
         for name, checksum in manifest["files"].items():

@@ -86,7 +86,6 @@ class Metric:
 
     @property
     def head(self) -> str:
-        """Return the heading of its column in a table, with unit and direction."""
         unit = {"fraction": " (%)", "nats": " (nats)", "score": ""}[self.unit]
         arrow = {"min": " ↓", "max": " ↑", None: ""}[self.direction]
         return f"{self.title}{unit}{arrow}"
@@ -167,12 +166,10 @@ for _metric in (
 
 
 def metrics_of_trials() -> list[str]:
-    """Return the metrics that a row of results may have."""
     return [name for name in METRICS if METRICS[name].is_of_trials]
 
 
 def rankable_metrics() -> list[str]:
-    """Return the metrics of trials by which one trial is better than another."""
     return [name for name in metrics_of_trials() if METRICS[name].direction is not None]
 
 
@@ -184,7 +181,6 @@ NO_BEST = "describes a classifier and has no best value; use ece, o_ece or u_ece
 
 
 def refuse_unsearchable(metrics: Sequence[str]) -> None:
-    """Refuse metrics that a search cannot optimise together."""
     for name in metrics:
         if METRICS[name].direction is None:
             why = NO_BEST
