@@ -133,7 +133,7 @@ class Registry(Generic[T]):
 
     def facts(self, name: str) -> Mapping[str, Any]:
         """Return the facts of the index about a record without an import; none for a plug-in's."""
-        records: Mapping[str, Any] = self._index["records"] if self._index else {}
+        records: Mapping[str, Mapping[str, Any]] = self._index["records"] if self._index else {}
         return records.get(self.canonical(name), {})
 
     def canonical(self, name: str) -> str:

@@ -38,7 +38,6 @@ VERSION = 1  # of the files and manifests of all artifacts, under ``version`` in
 _NAME = "artifact"  # key of a manifest: kind and identity of its artifact
 
 _ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
-_NOT_A_MANIFEST = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 Read = TypeVar("Read")
 
@@ -185,7 +184,7 @@ def _check(files: Path, folder: AnyPath) -> dict[str, Any]:
             if checksum_of(files / name) != checksum:
                 raise DamagedFileError(f"{folder / name} does not match its checksum")
         recorded_name = manifest[_NAME]
-    except (*_ABSENT, *_NOT_A_MANIFEST) as error:
+    except (*_ABSENT, KeyError) as error:
         raise DamagedFileError(f"{folder} is not a complete artifact ({error})") from None
     if recorded_name != _name_of(folder):
         raise UserError(  # not damaged: it is not removed
@@ -231,7 +230,7 @@ def _name_objects(manifest: bytes) -> dict[str, str]:
     try:
         files = json.loads(manifest)["files"]
         return {f"{name}.{checksum}": name for name, checksum in files.items()}
-    except _NOT_A_MANIFEST:
+    except (ValueError, KeyError):
         return {}
 
 
