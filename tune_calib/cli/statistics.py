@@ -11,7 +11,6 @@ from typing import Annotated, Any
 import typer
 
 from tune_calib.cli.common import one_format, open_folder, published_tables
-from tune_calib.cli.entry import damage_in_one_line
 from tune_calib.cli.options import FORMATS, added, complete, expand, with_options
 from tune_calib.console import echo, shown
 from tune_calib.errors import UserError
@@ -104,10 +103,7 @@ def _in_formats(command: Callable[..., None]) -> Callable[..., None]:
 
 @contextlib.contextmanager
 def _opening(folders: list[str], published: str | None) -> Iterator[None]:
-    if not folders:  # published tables cannot be damaged
-        yield
-        return
-    with damage_in_one_line(" or ".join(folders)), warnings.catch_warnings():
+    with warnings.catch_warnings():
         if published is None:
             for folder in folders:
                 if not has_result_files(parse_path(folder)):
