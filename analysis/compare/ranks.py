@@ -127,8 +127,8 @@ def view(table: RankTable) -> View:
     names = list(map(column_name, table.values.columns))
     entries = summary.assign(metric=table.metric, ranking=table.ranking).reset_index(names="method")
     for part, frame in (("ranks", table.ranks), ("values", table.values)):
-        cells = with_none(frame.loc[order].set_axis(names, axis="columns"))
-        entries[part] = cells.to_dict("records")
+        named = frame.loc[order].set_axis(names, axis="columns")
+        entries[part] = with_none(named).to_dict("records")
     return View([main], entries.to_dict("records"), rows, table.notes)
 
 
