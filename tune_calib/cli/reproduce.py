@@ -73,7 +73,8 @@ def reproduce(
         except UserError as error:
             if len(tables) == 1:
                 raise
-            lacking[as_option(error)].append(each.table.name)
+            line = as_option(error).removeprefix(f"{each.table.source.path}: ")
+            lacking[line].append(each.table.name)
     if lacking:
         lines = "; ".join(f"{line} ({', '.join(names)})" for line, names in lacking.items())
         raise UserError(f"cannot start: {lines}")
