@@ -12,9 +12,8 @@ from docs.generate.commands import commands
 from tests import drawing, fake_results
 from tests.support import command_line, sample
 from tune_calib.cli import main
-from tune_calib.experiments.entries import plan_entries
+from tune_calib.experiments.entries import Ended, plan_entries, run_entries
 from tune_calib.experiments.file import read_experiment_file
-from tune_calib.experiments.run import Ended, run_entries
 from tune_calib.tuning.context import Context
 
 COMMANDS = commands()
