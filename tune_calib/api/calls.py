@@ -141,10 +141,7 @@ def _command(
             with restored_process(), plugins.restored():
                 named = map(plugins.read, always["plugin"])
                 plugins.use([*plugins.installed(), *plugins.in_use(), *named])
-                try:
-                    request = build_request(model, values)
-                except UserError as error:
-                    raise UserError(f"{name}: {error}") from None
+                request = build_request(model, values)
                 further: list[str] = []
                 for key, words in always.items():
                     further += option_words((key, word) for word in words)
@@ -161,9 +158,8 @@ def _command(
             return results
 
         call.__signature__ = signature  # type: ignore[attr-defined]
-        call.__annotations__ = {"return": returned}
-        for key, parameter in signature.parameters.items():
-            call.__annotations__[key] = parameter.annotation
+        annotations = {key: named.annotation for key, named in signature.parameters.items()}
+        call.__annotations__ = annotations | {"return": returned}
         call.__doc__ = add_arguments(model, signature, inspect.getdoc(function) or "")
         return call
 

@@ -87,12 +87,11 @@ def _parameter(model: type[Part], name: str) -> Parameter:
         default = Parameter.empty
     elif kind == list[str] | None:
         default = None
-    only = Parameter.KEYWORD_ONLY
-    return Parameter(name, only, default=default, annotation=Annotated[kind, option])
+    annotation: Any = Annotated[kind, option]
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
 def _plain(annotation: Any) -> Any:
-    """Return an annotation without None and without validators."""
     parts = get_args(annotation)
     if get_origin(annotation) is Annotated:
         return _plain(parts[0])
@@ -102,7 +101,6 @@ def _plain(annotation: Any) -> Any:
 
 
 def read_request(model: type[R], options: Mapping[str, Any]) -> R:
-    """Return the request given by the values of options."""
     values = dict(options)
     if values.get("norm") is not None:
         values["norm"] = _value(f"--norm {values['norm']}", values["norm"])
@@ -163,7 +161,6 @@ GpuModel = Annotated[str | None, option_of(request.Forecast, "gpu_model")[1]]
 
 
 def flag(name: str, text: str, panel: str | None = None) -> Any:
-    """Return an option without a value, e.g. ``--json``."""
     return typer.Option(name, help=text, rich_help_panel=panel)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import wandb
 
 from tune_calib.errors import UserError
-from tune_calib.files.hashes import hash_text
+from tune_calib.files.documents import hash_text
 from tune_calib.tuning.loggers.base import Logger, Run, Values
 
 PROJECT = "tune-calib"
