@@ -189,7 +189,6 @@ def test_passwords_are_not_printed(folder):
         ("gpus = 'x'", "must be 0, 1, 1/k or auto, got x"),
         ("out = 'runs/x'", "--out cannot have a default here"),
         ("[evaluate]\nextend = true", "evaluate: --extend cannot have a default here"),
-        ("data-root = 'a'\ndata_root = 'b'", "data-root appears twice"),
         ("seeds =", "is not valid TOML"),
         ("search = 3", "no option 'search'"),
     ],

@@ -15,11 +15,10 @@ from tune_calib.files.documents import hash_text
 from tune_calib.spec.backbones import BACKBONES
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.names import IMPORTED
-from tune_calib.spec.slots.base import Slot, build
+from tune_calib.spec.slots.base import PostHocSlot, Slot, build
 from tune_calib.spec.slots.data import DataSlot
 from tune_calib.spec.slots.head import HeadSlot
 from tune_calib.spec.slots.network import NetworkSlot
-from tune_calib.spec.slots.posthoc import PostHocSlot
 from tune_calib.spec.strict import StrictModel
 
 

@@ -82,6 +82,12 @@ class MethodSlot(Slot):
         return {**settings, "method": info.name, "params": params}
 
 
+class PostHocSlot(MethodSlot):
+    """A transform of the logits, fitted on ``calib``."""
+
+    kind: ClassVar[str] = "posthoc"
+
+
 class OptimisedSlot(MethodSlot):
     """A slot whose method is trained by a first-order optimiser."""
 
