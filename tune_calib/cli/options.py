@@ -221,26 +221,14 @@ def with_shared_options(command: Callable[..., object], kind: Kind) -> Callable[
                 values = {name: options.pop(name) for name in model.model_fields}
                 options["request"] = read_request(model, values)
             with console.shown_on(screen):
-                if not shared.get("log") or options.get("dry_run"):
-                    command(**options)
-                else:
-                    _run_logged(command, shared["log"], options)
+                if shared.get("log") and not options.get("dry_run"):
+                    from tune_calib.tuning.loggers.base import load_loggers
+
+                    shell = options["shell"]
+                    shell.obj = replace(shell.obj, loggers=list(load_loggers(shared["log"])))
+                command(**options)
 
     return with_options(run, *parameters.values(), *shared_options)
-
-
-def _run_logged(command: Callable[..., object], log: list[str], options: dict[str, Any]) -> None:
-    from tune_calib.api.calls import logged
-
-    code, shell = None, options["shell"]
-    with logged(log) as loggers:
-        shell.obj = replace(shell.obj, loggers=loggers)
-        try:
-            command(**options)
-        except typer.Exit as ended:  # trials crashed; the others are logged nevertheless
-            code = ended
-    if code is not None:
-        raise code
 
 
 def chosen_screen(columns: str | None, is_wide: bool) -> console.Screen:
