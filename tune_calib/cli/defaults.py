@@ -61,7 +61,6 @@ def find_words(context: Any, typed: Sequence[Any]) -> tuple[list[str], str]:
 
 
 def format_typed(context: Any) -> str:
-    """Return the command as typed, with the user's defaults as options."""
     words = sys.argv[1:]
     return command_line(["tune-calib", *words[:1], *context.meta["defaults"], *words[1:]])
 

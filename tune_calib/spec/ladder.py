@@ -249,7 +249,6 @@ def _longer(spec: TrialSpec, epochs: int) -> TrialSpec:
 
 
 def find_keys(rungs: Sequence[Rung], slot: str) -> set[str]:
-    """Return the settings of a slot itself and those that some rung has."""
     return {*known_keys(slot, None), *_rung_keys(rungs, slot)}
 
 

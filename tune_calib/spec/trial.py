@@ -111,7 +111,6 @@ class TrialSpec(StrictModel):
 
     @cached_property
     def hash(self) -> str:
-        """Return the identity of the trial: ``content_hash`` of the spec."""
         return content_hash(self)
 
     @property
@@ -138,7 +137,6 @@ class TrialSpec(StrictModel):
 
     @property
     def network_data(self) -> DataSlot:
-        """Return the data slot that determines the network and its features."""
         defaults: dict[str, None] = {}
         if self.is_redrawn:
             defaults["split_seed"] = None

@@ -119,7 +119,6 @@ class OptimisedSlot(MethodSlot):
 
 
 def refuse_unknown(keys: Iterable[str], settings: list[str], subject: str, slot: str) -> None:
-    """Refuse keys of a slot that are not among the settings of the subject."""
     for key in keys:
         if key not in settings:
             message = f"{subject} has no setting {key!r}{nearest(key, settings)}"
