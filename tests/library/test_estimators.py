@@ -25,7 +25,7 @@ from tune_calib.engine.head_batch import HeadBatchTrainer
 from tune_calib.errors import UserError
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.names import NEVER_BEST
-from tune_calib.spec.slots.posthoc import PostHocSlot
+from tune_calib.spec.slots.base import PostHocSlot
 
 CPU = torch.device("cpu")
 
