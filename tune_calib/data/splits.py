@@ -17,7 +17,7 @@ from tune_calib.data import rules
 from tune_calib.data.base import Source, Split
 from tune_calib.data.cache import find_equal_images, load_source, settled, summarise
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.files.hashes import hash_bytes, hash_text
+from tune_calib.files.documents import hash_bytes, hash_text
 from tune_calib.spec.datasets import HELD_OUT, DatasetInfo
 from tune_calib.spec.slots.data import DataSlot
 

@@ -13,7 +13,7 @@ from analysis.tables.table import table_of
 from tune_calib.console import Prose, Text, echo
 from tune_calib.engine.artifacts import has_network
 from tune_calib.engine.execution import refuse_captured
-from tune_calib.engine.machine import environment_of
+from tune_calib.engine.machine import environment_of, require_environment
 from tune_calib.errors import DamagedFileError
 from tune_calib.files.paths import AnyPath, require_writable
 from tune_calib.files.store import Store
@@ -127,7 +127,6 @@ def _search_for(run: AnyRun, hours: float, context: Context) -> SearchResult:
 
 
 def affordable(ended: int, spent_s: float, limit_s: float, batch: int) -> int:
-    """Return the number of further suggestions, in whole batches, that fit into the budget."""
     if not ended:
         return batch
     fitting = int(ended * min(1.0, limit_s / spent_s - 1))
@@ -223,7 +222,9 @@ def execute_run(run: AnyRun, context: Context, label: str = "") -> Result:
     check_run(run)
     work = run.plan()
     everywhere = environment_of(trial.spec for trial in run.planned_trials)
-    refuse_here(location.address, work.needs, everywhere)
+    refuse_here(location.address, work.needs)
+    if work.needs and not location.uses_ray:
+        require_environment(run.planned_trials[0].spec)
     with (
         only_driver(out),
         show_driver(out, context.view.tracker),
@@ -244,7 +245,7 @@ def execute_run(run: AnyRun, context: Context, label: str = "") -> Result:
             if state.is_over:
                 echo(f"nothing is left to do in {out}", err=True)
             else:
-                refuse_here(location.address, state.needs, everywhere)
+                refuse_here(location.address, state.needs)
                 echo(describe_run(run, work), err=True)
                 if isinstance(run, LadderRun):
                     state = run.reuse(state, copies)
@@ -281,7 +282,7 @@ def read_copies(run: AnyRun, work: RemainingWork) -> Copies:
     specs = [] if work.is_over else [trial.spec for trial in run.planned_trials]
     copies = Copies.read(specs, location.data_root, store)
     if not work.is_over:
-        copies.refuse_other(location.out, [job.first for job in work.networks])
+        copies.refuse_other(location.out)
     missing = [job.network_id for job in work.networks if not has_network(job.first.spec, store)]
     if missing:
         require_writable(location.store, f"networks/{missing[0]}")
