@@ -180,13 +180,9 @@ class Space:
         count = len(list(itertools.islice(self.points(), MANY_POINTS)))
         return count if count < MANY_POINTS else math.inf
 
-    def points(self) -> Iterator[dict[str, Choice]]:
-        """Yield every point of a space without real numbers, each once."""
-        return self._combine(lambda setting: setting.values() or ())
-
     def grid(self) -> Iterator[dict[str, Choice]]:
         """Yield every combination of levels once, without settings that do not matter."""
-        return self._combine(lambda setting: dict.fromkeys(setting.levels()))
+        return self.points(lambda setting: dict.fromkeys(setting.levels()))
 
     def around(self, center: Point) -> Iterator[Point]:
         """Yield a point, and those that differ from it in the level of one setting."""
@@ -195,16 +191,18 @@ class Space:
             for level in setting.levels(2):
                 yield self.active({**center, name: level})
 
-    def _combine(
-        self, values_of: Callable[[Setting], Iterable[Choice]]
+    def points(
+        self, values_of: Callable[[Setting], Iterable[Choice] | None] = Setting.values
     ) -> Iterator[dict[str, Choice]]:
+        """Yield every point with some values, all without real numbers by default, each once."""
+
         def grown(names: Sequence[str], point: dict[str, Choice]) -> Iterator[dict[str, Choice]]:
             if not names:
                 yield point
             elif not self.settings[names[0]].matters(point):
                 yield from grown(names[1:], point)
             else:
-                for value in values_of(self.settings[names[0]]):
+                for value in values_of(self.settings[names[0]]) or ():
                     yield from grown(names[1:], {**point, names[0]: value})
 
         return grown(list(self.settings), {})

@@ -268,6 +268,9 @@ def refuse_other_specs(out: AnyPath, candidates: Candidates) -> None:
 def build_search_run(request: SearchRequest, resolved: ResolvedRequest, command: str) -> SearchRun:
     """Build the run of a resolved request; the files that it names are not read yet."""
     location = RunLocation.of_request(request, command)
+    center: Point = {}
+    if request.around and not (center := read_results(parse_path(request.around)).chosen):
+        raise UserError(f"{request.around} has no chosen settings", "around")
     definition = SearchDefinition(
         method=request.method,
         resolved=resolved,
@@ -276,7 +279,7 @@ def build_search_run(request: SearchRequest, resolved: ResolvedRequest, command:
         sampler_seed=request.sampler_seed,
         population=request.population,
         grid=request.grid or {},
-        around=read_chosen(parse_path(request.around)) if request.around else {},
+        around=center,
     )
     tries_all = request.grid or SAMPLERS[request.sampler].is_local
     return SearchRun(
@@ -286,13 +289,6 @@ def build_search_run(request: SearchRequest, resolved: ResolvedRequest, command:
         at_once=request.at_once or count_at_once(definition, location),
         retry=request.retry,
     )
-
-
-def read_chosen(out: AnyPath) -> Point:
-    """Return the chosen settings of another search."""
-    if not (chosen := read_results(out).chosen):
-        raise UserError(f"{out} has no chosen settings", "around")
-    return chosen
 
 
 def count_at_once(definition: SearchDefinition, location: RunLocation) -> int:
