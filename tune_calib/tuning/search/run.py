@@ -53,12 +53,10 @@ class SearchRun:
 
     @property
     def out(self) -> AnyPath:
-        """Return the folder."""
         return self.location.out
 
     @property
     def resolved(self) -> ResolvedRequest:
-        """Return the fixed settings and the seeds of each suggestion."""
         return self.definition.resolved
 
     @cached_property
@@ -68,7 +66,6 @@ class SearchRun:
 
     @cached_property
     def plugins(self) -> tuple[Plugin, ...]:
-        """List the plug-ins that the trials need."""
         return plugins.used(self.definition.plugins)
 
     @cached_property
@@ -78,7 +75,6 @@ class SearchRun:
         return [*candidates.baseline(), *candidates.trials({}, 0)]
 
     def check(self) -> None:
-        """Refuse settings that conflict, and a space with nothing to search."""
         definition = self.definition
         Resources(1, self.location.gpus)
         if not self.location.uses_ray and self.at_once > 1:
@@ -103,7 +99,6 @@ class SearchRun:
 
     @cached_property
     def new_manifest(self) -> SearchManifest:
-        """Build the manifest of a new folder."""
         definition, location = self.definition, self.location
         store = None
         if location.store != location.out / "store":
@@ -142,7 +137,6 @@ class SearchRun:
         return replace(self, definition=replace(self.definition, resolved=resolved))
 
     def choose_gpus(self) -> "SearchRun":
-        """Return the run with the GPUs of a trial that ``gpus=auto`` chooses."""
         if not self.location.chooses_gpus:
             return self
         candidates = self.definition.candidates
@@ -159,12 +153,10 @@ class SearchRun:
 
     @property
     def needs(self) -> list[Resources]:
-        """List the resources of the kinds of jobs."""
         work = make_plan(self.planned_trials, set())
         return resources_of(work.networks + work.head_batches, self.location.gpus)
 
     def open(self, work: RemainingWork) -> SearchState:
-        """Open the study."""
         state = open_state(self)
         state.read_rows()
         if state.is_over:
@@ -185,7 +177,6 @@ class SearchRun:
         yield StudySource(state, provenance, self.at_once, tracker)
 
     def finish(self, state: SearchState) -> SearchResult:
-        """Write the outcome."""
         write_outcome(state, self.location)
         errors, names = state.errors, state.crashed.values()
         crashed = [errors.get(name, "no result row was written") for name in names]
@@ -323,7 +314,6 @@ def load_search(out: AnyPath, study_storage: str | None, address: str | None = N
 
 
 def open_state(run: SearchRun, is_read_only: bool = False) -> SearchState:
-    """Open the state of a search: its folder and its study."""
     refuse_other_specs(run.out, run.definition.candidates)
     study = SearchStudy(run.definition, run.out, run.location.study_storage, is_read_only)
     return SearchState(run.out, run.definition, study, run.length, run.retry, run.needs)
