@@ -20,8 +20,8 @@ from analysis.compare.gather import collect, over_columns, over_seeds, over_seed
 from analysis.ladder.figures.tradeoff import draw_critical_difference
 from analysis.load import Run, load
 from analysis.search.load import SearchResults, load_search
-from analysis.search.sensitivity import sensitivity as sensitivity_
 from analysis.search.tables import importance as importance_
+from analysis.search.tables import sensitivity as sensitivity_
 from analysis.tables.render import View
 from analysis.tables.table import Table
 from analysis.tidy import check_metric, choose, find_split, parted

@@ -94,8 +94,48 @@ class SearchRun:
                 definition.candidates.trials(point, 0)
 
     def build_manifest(self) -> SearchManifest:
-        """Build the manifest of its folder, which extends an existing one."""
-        return extend_manifest(self.new_manifest, self.out)
+        """Build the manifest of its folder, which extends an existing one by further trials."""
+        new, out = self.new_manifest, self.out
+        old = find_manifest(out)
+        if old is None:
+            identity = read_identity(out)
+            if identity is None:
+                refuse_foreign(out, SEARCH_MANIFEST, JOURNAL)
+            elif identity != new.search:
+                raise build_foreign_error(out, "search", f"its {SEARCH_MANIFEST} is lost")
+            if (out / SEARCH_EVALUATED).exists():
+                raise UserError(f"{out} was evaluated on test, and its {SEARCH_MANIFEST} is lost")
+            return new
+        if old.search != new.search:
+            old_fields, new_fields = old.question.plain(), new.question.plain()
+            keys = [key for key in new_fields if old_fields.get(key) != new_fields[key]]
+            why = f", which differs in {', '.join(keys)}"
+            if keys == ["defaults"]:
+                why += ": its recipe has changed meanwhile; tune-calib resume keeps the old one"
+            raise build_foreign_error(out, "search", old.command, why=why)
+        recorded = old.study_storage and mask_url(old.study_storage)
+        if recorded != new.study_storage:
+            raise UserError(
+                f"the study of {out} is stored in {recorded or 'its journal file'}; name the same "
+                "`study_storage`"
+            )
+        if (out / SEARCH_EVALUATED).exists():
+            raise UserError(
+                f"{out} was evaluated on test, which ends its search; name another `out`"
+            )
+        commands = old.commands
+        if new.trials > old.trials:
+            if commands[-1].command == new.command:  # an experiment file or a budget that grew
+                commands = commands[:-1]
+            commands = [*commands, CommandRecord(command=new.command, trials=new.trials)]
+        further: dict[str, Any] = {
+            "command": old.command,  # the first one, which the page shows
+            "commands": commands,
+            "trials": max(old.trials, new.trials),
+        }
+        if records := {record.name: record for record in [*old.plugins, *new.plugins]}:
+            further["plugins"] = list(records.values())
+        return new.model_copy(update=further).over(old)
 
     @cached_property
     def new_manifest(self) -> SearchManifest:
@@ -188,48 +228,6 @@ def find_manifest(out: AnyPath) -> SearchManifest | None:
     with contextlib.suppress(DamagedFileError, FileNotFoundError):
         return SearchManifest.read(out)
     return None
-
-
-def extend_manifest(new: SearchManifest, out: AnyPath) -> SearchManifest:
-    """Extend a manifest by that of its folder; trials may be added to a search."""
-    old = find_manifest(out)
-    if old is None:
-        identity = read_identity(out)
-        if identity is None:
-            refuse_foreign(out, SEARCH_MANIFEST, JOURNAL)
-        elif identity != new.search:
-            raise build_foreign_error(out, "search", f"its {SEARCH_MANIFEST} is lost")
-        if (out / SEARCH_EVALUATED).exists():
-            raise UserError(f"{out} was evaluated on test, and its {SEARCH_MANIFEST} is lost")
-        return new
-    if old.search != new.search:
-        old_fields, new_fields = old.question.plain(), new.question.plain()
-        keys = [key for key in new_fields if old_fields.get(key) != new_fields[key]]
-        why = f", which differs in {', '.join(keys)}"
-        if keys == ["defaults"]:
-            why += ": the recipe has changed since it began; tune-calib resume keeps the old one"
-        raise build_foreign_error(out, "search", old.command, why=why)
-    recorded = old.study_storage and mask_url(old.study_storage)
-    if recorded != new.study_storage:
-        raise UserError(
-            f"the study of {out} is stored in {recorded or 'its journal file'}; name the same "
-            "`study_storage`"
-        )
-    if (out / SEARCH_EVALUATED).exists():
-        raise UserError(f"{out} was evaluated on test, which ends its search; name another `out`")
-    commands = old.commands
-    if new.trials > old.trials:
-        if commands[-1].command == new.command:  # an experiment file or a budget that grew
-            commands = commands[:-1]
-        commands = [*commands, CommandRecord(command=new.command, trials=new.trials)]
-    further: dict[str, Any] = {
-        "command": old.command,  # the first one, which the page shows
-        "commands": commands,
-        "trials": max(old.trials, new.trials),
-    }
-    if records := {record.name: record for record in [*old.plugins, *new.plugins]}:
-        further["plugins"] = list(records.values())
-    return new.model_copy(update=further).over(old)
 
 
 def list_first_specs(candidates: Candidates) -> dict[str, list[str]]:
@@ -343,7 +341,6 @@ def write_outcome_so_far(out: AnyPath, study_storage: str | None) -> None:
         raise UserError(f"{out}: no result yet; see: tune-calib status {out}")
     with lost_database(run.location.study_storage):
         state = open_state(run, is_read_only=True)
-        state.read_rows()
-        _ = state.baseline  # refuses a failed baseline
         state.settle_ended()
+        _ = state.baseline  # refuses a failed baseline
         write_outcome(state, run.location)

@@ -88,9 +88,7 @@ class SearchState:
         """Return the trials of suggestions without a row that were not started yet."""
         new: dict[str, PlannedTrial] = {}
         for suggestion in suggestions:
-            trials = self.candidates.trials(suggestion.params, suggestion.number)
-            self._hashes[suggestion.number] = list_hashes(trials)
-            for trial in trials:
+            for trial in self.candidates.trials(suggestion.params, suggestion.number):
                 if trial.spec.hash not in self.rows and trial.spec.hash not in self._started:
                     new[trial.spec.hash] = trial
         self._started |= new.keys()
