@@ -25,8 +25,8 @@ from tune_calib.tuning.describe import (
     find_needs,
     format_time,
 )
-from tune_calib.tuning.work.provenance import Provenance
-from tune_calib.tuning.work.rows import TrialResult, trial_row
+from tune_calib.tuning.folder import Provenance
+from tune_calib.tuning.work.worker import TrialResult, trial_row
 
 HEAD = ["--epochs", "1", "--head-epochs", "1", "--set", "head.augment=none"]
 COMMANDS = {

@@ -165,7 +165,6 @@ def store_classifier(
 def ensure_classifier(
     spec: TrialSpec, store: Store, development: Callable[[], Development], device: torch.device
 ) -> Classifier:
-    """Load the classifier of a finished trial, or train it again and store it."""
     if spec.head is None and spec.posthoc is None:
         return Classifier(None, None, {})
     with suppress(DamagedFileError):

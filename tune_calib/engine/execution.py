@@ -215,7 +215,6 @@ def first_line(error: BaseException) -> str:
 
 
 def describe_execution(execution: "Execution", executor: Eager) -> str:
-    """Describe how steps were executed, with the reason if captured ones were refused."""
     return f"{execution}: refused ({executor.refusal})" if executor.refusal else execution
 
 

@@ -73,7 +73,6 @@ def trained_by(path: Path) -> TrialSpec | None:
 
 
 def trained_spec(identity: str, store: Store) -> TrialSpec | None:
-    """Return the spec with which stored weights were trained, as ``trained_by`` does."""
     with contextlib.suppress(DamagedFileError):
         return _parse_spec(opened(store.folder(KIND, identity))[1].get(SPEC))
     return None

@@ -26,10 +26,9 @@ from tune_calib.spec.gpus import GPUS
 from tune_calib.spec.names import IN_PROCESS, SLOTS
 from tune_calib.spec.recipe import by_slot, merge_settings
 from tune_calib.spec.reproduction import Claim, ReproduceRequest, Reproduction, Setting
-from tune_calib.tuning.folder import refuse_foreign
+from tune_calib.tuning.folder import git_revision, refuse_foreign
 from tune_calib.tuning.pictures import take_pictures
 from tune_calib.tuning.plan import Plan
-from tune_calib.tuning.work.provenance import git_revision
 
 _AND = " && "
 _PROVENANCE = (

@@ -20,7 +20,6 @@ class Context:
 
     @contextlib.contextmanager
     def following(self, out: AnyPath, sweep: str) -> Iterator["Context"]:
-        """Send all rows of a folder to the loggers while the block runs."""
         if not self.loggers.names:
             yield self
             return

@@ -35,6 +35,7 @@ from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.text import format_count
 from tune_calib.tuning.caption import describe_setting, origin_records, titles
 from tune_calib.tuning.folder import (
+    Provenance,
     Result,
     RunLocation,
     build_foreign_error,
@@ -55,7 +56,6 @@ from tune_calib.tuning.work.jobs import (
     make_plan,
     resources_of,
 )
-from tune_calib.tuning.work.provenance import Provenance
 
 # So few trials on so few images, whose networks are trained, take seconds.
 FEW_TRIALS = 32

@@ -127,7 +127,6 @@ def _search_for(run: AnyRun, hours: float, context: Context) -> SearchResult:
 
 
 def affordable(ended: int, spent_s: float, limit_s: float, batch: int) -> int:
-    """Return the number of further suggestions, in whole batches, that fit into the budget."""
     if not ended:
         return batch
     fitting = int(ended * min(1.0, limit_s / spent_s - 1))
@@ -281,7 +280,7 @@ def read_copies(run: AnyRun, work: RemainingWork) -> Copies:
     specs = [] if work.is_over else [trial.spec for trial in run.planned_trials]
     copies = Copies.read(specs, location.data_root, store)
     if not work.is_over:
-        copies.refuse_other(location.out, [job.first for job in work.networks])
+        copies.refuse_other(location.out)
     missing = [job.network_id for job in work.networks if not has_network(job.first.spec, store)]
     if missing:
         require_writable(location.store, f"networks/{missing[0]}")

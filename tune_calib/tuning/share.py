@@ -21,21 +21,12 @@ from tune_calib.text import format_count
 from tune_calib.tuning.folder import RunLocation
 from tune_calib.tuning.work.executor import Resources
 
-MOST_MEMORY = 0.9
-"""Part of a GPU's memory that is planned: images and changing batches need some more."""
-
-MOST_TRIALS = 8
-"""Trials that share a GPU at most, since so many keep it busy."""
+MOST_MEMORY = 0.9  # part of a GPU's memory: images and changing batches need some more
+MOST_TRIALS = 8  # on a GPU, since so many keep it busy
 
 
 def choose_divisor(used: Iterable[int], memory: int, networks: int) -> int:
-    """Return how many networks share a GPU, at least one.
-
-    Args:
-        used: bytes that the training of each kind of network takes, with its CUDA context.
-        memory: of the GPU, in bytes.
-        networks: number of networks to train for each GPU; a larger share would idle other GPUs.
-    """
+    """Return how many of the networks for a GPU share it; the training of each kind uses bytes."""
     by_memory = [int(MOST_MEMORY * memory / size) for size in used]
     return max(1, min(networks, MOST_TRIALS, *by_memory))
 
@@ -89,7 +80,7 @@ def _measure_on_ray(
 def measure_networks(
     trials: Iterable[dict[str, Any]], used: Iterable[dict[str, Any]]
 ) -> tuple[list[int], int]:
-    """Return the bytes that networks take and the memory of the GPU, given as in a job."""
+    """Return the bytes that networks, given as in a job, take, and the memory of the GPU."""
     plugins.use(Plugin(**plain) for plain in used)
     device = torch.device("cuda")
     sizes = [measure_step(TrialSpec.build(**trial["spec"]), device) for trial in trials]
@@ -97,7 +88,7 @@ def measure_networks(
 
 
 def measure_step(spec: TrialSpec, device: torch.device) -> int:
-    """Train a network for a few steps on random images; return the bytes that its process takes."""
+    """Train a network for a few steps; return the bytes that its process takes."""
     gc.collect()
     torch.cuda.empty_cache()  # of networks that were measured before
     torch.cuda.reset_peak_memory_stats(device)

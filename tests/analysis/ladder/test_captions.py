@@ -17,7 +17,7 @@ from tests.support import drive, sample, small_spec
 from tune_calib.api.calls import open_results
 from tune_calib.results.tables import read_table, write_results
 from tune_calib.spec.names import FLAGS, HEAD_BELOW
-from tune_calib.tuning.work.provenance import Provenance
+from tune_calib.tuning.folder import Provenance
 from tune_calib.tuning.work.workers import HeadWorker, NetworkWorker
 
 RIVALS = ("base", "variant", "variant", "variant")

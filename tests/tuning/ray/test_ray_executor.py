@@ -9,10 +9,10 @@ from tests.support import shared_ray
 from tests.tuning.ray.counting_trainable import Counted, Killed
 from tune_calib.progress import ProgressEvent, listening, report_progress
 from tune_calib.spec.names import CRASHES
+from tune_calib.tuning.folder import Provenance
 from tune_calib.tuning.ray import executor as ray_executor
 from tune_calib.tuning.ray import trainables
 from tune_calib.tuning.work.executor import OVER
-from tune_calib.tuning.work.provenance import Provenance
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
 

@@ -17,6 +17,7 @@ from tune_calib.files.store import Store
 from tune_calib.results.tables import read_table
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.text import command_line, mask_url, mask_urls
+from tune_calib.tuning.folder import Provenance
 from tune_calib.tuning.progress.tracker import Tracker
 from tune_calib.tuning.search.definition import (
     Candidates,
@@ -28,7 +29,6 @@ from tune_calib.tuning.search.state import SearchState, StudySource
 from tune_calib.tuning.search.storage import open_storage
 from tune_calib.tuning.search.study import SearchStudy
 from tune_calib.tuning.work.jobs import make_plan
-from tune_calib.tuning.work.provenance import Provenance
 from tune_calib.tuning.work.workers import HeadWorker, NetworkWorker
 
 

@@ -35,8 +35,6 @@ FOLDER = "logs"  # the subfolder of a file per logger, which records what was se
 
 @dataclass(frozen=True)
 class Run:
-    """A trial as a logger sees it."""
-
     key: str  # spec hash, or the network id of a network that is not a trial itself
     name: str  # readable, e.g. ``vanilla, seed 3``
     settings: Mapping[str, Any]  # by ``slot.key``: numbers, strings and booleans
@@ -103,7 +101,6 @@ class Logger(ABC):
             self._write_epoch(opened, epoch, values)
 
     def end_network(self, run: Run, epoch: int, status: str) -> None:
-        """End the run of a network that is no trial and thus has no row."""
         if run.key in self._open:
             opened, _ = self._open.pop(run.key)
             self._end_run(opened, run, epoch, status=status, final={})
@@ -122,7 +119,6 @@ class Logger(ABC):
         atomic_write(self._file, seal(self._sent))
 
     def close(self) -> None:
-        """Close all unfinished runs."""
         for opened, _ in self._open.values():
             self._close_run(opened)
 
@@ -165,15 +161,12 @@ def flatten_settings(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def format_run_name(label: str, network_seed: int, head_seed: int | None) -> str:
-    """Return a readable name of a trial: its rung and its seeds."""
     if head_seed is None or head_seed == network_seed:
         return f"{label}, seed {network_seed}"
     return f"{label}, seed {network_seed}/{head_seed}"
 
 
 class Follower:
-    """Sends the rows of a folder to loggers."""
-
     def __init__(self, names: list[str], out: AnyPath, sweep: str) -> None:
         self._names, self._out = names, out
         self._loggers = [kind(name, out, sweep) for name, kind in load_loggers(names).items()]
@@ -199,7 +192,6 @@ class Follower:
             self._call(Logger.end_network, run, epoch, status)
 
     def close(self) -> None:
-        """Send the rest, and close the loggers."""
         if self._loggers:
             report_progress(f"sending to {', '.join(map(attrgetter('name'), self._loggers))}")
         self.send_rows()
@@ -248,7 +240,6 @@ class Follower:
 
 
 def send_figures(names: Sequence[str], out: AnyPath) -> None:
-    """Send the figures in a folder to loggers."""
     paths = [copy for _, copy in fetch_files(out / "figures", "*.png")]
     if not names or not paths:
         return

@@ -7,7 +7,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import FrameType, MappingProxyType
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import ray
@@ -112,7 +112,6 @@ def ray_session(
 
 
 def _connect(address: str | None, variables: Mapping[str, str]) -> None:
-    """Connect to a cluster or start Ray here, with environment variables for the trials."""
     if address is not None:
         refuse_unreachable(address)
     # A submitted job has its own runtime environment, with which another would conflict.
@@ -202,15 +201,11 @@ def _watched_node() -> Iterator[None]:
         if is_over.is_set():
             return
         if is_main:
-            signal.pthread_kill(main.ident or 0, signal.SIGUSR2)
+            # Ray lets no exception through but that of an interrupt.
+            signal.pthread_kill(main.ident or 0, signal.SIGINT)
         else:
             echo(message, err=True)
 
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        # Ray lets no other exception through, and Tune uses SIGUSR1.
-        raise KeyboardInterrupt
-
-    handler = signal.signal(signal.SIGUSR2, interrupt) if is_main else None
     watcher = threading.Thread(target=watch, daemon=True, name="tune-calib node")
     watcher.start()
     try:
@@ -221,8 +216,6 @@ def _watched_node() -> Iterator[None]:
         raise
     finally:
         is_over.set()
-        if is_main:
-            signal.signal(signal.SIGUSR2, handler)
         # Ray ends a process that asks it for its nodes during a shutdown. A busy machine answers
         # late, and a dead cluster may never answer.
         watcher.join(timeout=_ANSWER_S)

@@ -13,7 +13,7 @@
 The configuration has the slots ``data``, ``network``, ``head`` and ``posthoc``, with the settings
 of a method beside those of its slot or in ``params``; ``recipe`` (a name; by default the quick
 recipe of the data set); ``own_recipes`` (train each method as its authors do); and ``run``
-(``provenance.Provenance``). Other settings have the defaults of the command line.
+(``folder.Provenance``). Other settings have the defaults of the command line.
 """
 
 import contextlib
@@ -136,7 +136,6 @@ class MethodTrainable(JobTrainable):
 
 
 def resolve_trial(method: str, config: Mapping[str, Any]) -> TrialSpec:
-    """Resolve the trial of a method from the configuration of its Trainable."""
     slots = {name: dict(config[name]) for name in SLOTS if config.get(name) is not None}
     slots.setdefault(METHODS[method].kind, {})["method"] = method
     request = ResolvedRequest(slots).with_recipe(config.get("recipe"))
@@ -199,7 +198,6 @@ def read_events(channel: str, names: Sequence[str]) -> Mapping[str, ProgressEven
 
 
 def clear_events(channel: str) -> None:
-    """Remove all events of a channel from the cluster, which others use too."""
     with contextlib.suppress(Exception):  # as above
         _internal_kv_del(_key(channel, ""), del_by_prefix=True)
 

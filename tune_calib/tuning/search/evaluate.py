@@ -27,7 +27,7 @@ def plan_evaluation(request: EvaluateRequest, command: str) -> Plan:
         choice = add_read(find_choice(state), state.out, read, request.extend)
     # The rows of the search are compared with those of the evaluation.
     spec, store = search.planned_trials[0].spec, Store(search.location.store)
-    Copies.read([spec], search.location.data_root, store).refuse_other(search.out, [])
+    Copies.read([spec], search.location.data_root, store).refuse_other(search.out)
     return build_plan(build_run(search, choice, request, command=command))
 
 

@@ -24,7 +24,13 @@ from tune_calib.spec.samplers import SAMPLERS
 from tune_calib.spec.space import Point
 from tune_calib.text import mask_url
 from tune_calib.tuning.caption import origin_records, titles
-from tune_calib.tuning.folder import RunLocation, build_foreign_error, done, refuse_foreign
+from tune_calib.tuning.folder import (
+    Provenance,
+    RunLocation,
+    build_foreign_error,
+    done,
+    refuse_foreign,
+)
 from tune_calib.tuning.progress.tracker import Tracker
 from tune_calib.tuning.resolve import resolve_files
 from tune_calib.tuning.search.definition import Candidates, Objective, SearchDefinition, list_hashes
@@ -35,7 +41,6 @@ from tune_calib.tuning.search.study import SearchStudy
 from tune_calib.tuning.share import resolve_share
 from tune_calib.tuning.work.executor import Resources, Source
 from tune_calib.tuning.work.jobs import JobSource, RemainingWork, make_plan, resources_of
-from tune_calib.tuning.work.provenance import Provenance
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from tune_calib.results.tables import read_table
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.metrics import METRICS, column, format_value
 from tune_calib.text import format_points
+from tune_calib.tuning.folder import Provenance
 from tune_calib.tuning.progress.tracker import Tracker
 from tune_calib.tuning.search.definition import (
     Candidates,
@@ -28,7 +29,6 @@ from tune_calib.tuning.search.definition import (
 from tune_calib.tuning.search.study import SearchStudy, status_of
 from tune_calib.tuning.work.executor import OVER, Resources, configuration
 from tune_calib.tuning.work.jobs import MAX_HEAD_BATCH, Job, format_suggestions, make_plan
-from tune_calib.tuning.work.provenance import Provenance
 
 # Columns of ``trials`` to read; all of them may take gigabytes.
 COLUMNS = ("spec_hash", "rung", "status", "epoch", "network_seed", "flags", "select/*")
