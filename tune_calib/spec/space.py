@@ -71,7 +71,7 @@ class Setting:
 
         if not isinstance(self.distribution, FloatDistribution):
             choices = dict.fromkeys([*(self.values() or ()), *values])
-            distribution = CategoricalDistribution(list(choices))
+            distribution: Any = CategoricalDistribution(list(choices))
             return replace(self, distribution=distribution, grid=tuple(dict.fromkeys(values)))
         numbers = [float(value) for value in values if isinstance(value, float | int)]
         if len(numbers) < len(values) or not numbers:

@@ -26,6 +26,7 @@ from tune_calib.text import mask_url
 from tune_calib.tuning.caption import origin_records, titles
 from tune_calib.tuning.folder import (
     Provenance,
+    Result,
     RunLocation,
     build_foreign_error,
     done,
@@ -34,7 +35,7 @@ from tune_calib.tuning.folder import (
 from tune_calib.tuning.progress.tracker import Tracker
 from tune_calib.tuning.resolve import resolve_files
 from tune_calib.tuning.search.definition import Candidates, Objective, SearchDefinition, list_hashes
-from tune_calib.tuning.search.outcome import SearchResult, write_outcome
+from tune_calib.tuning.search.outcome import write_outcome
 from tune_calib.tuning.search.state import SearchState, StudySource
 from tune_calib.tuning.search.storage import find_storage, lost_database
 from tune_calib.tuning.search.study import SearchStudy
@@ -221,11 +222,11 @@ class SearchRun:
         _ = state.baseline  # refuses a failed baseline before any suggestion
         yield StudySource(state, provenance, self.at_once, tracker)
 
-    def finish(self, state: SearchState) -> SearchResult:
+    def finish(self, state: SearchState) -> Result:
         write_outcome(state, self.location)
         errors, names = state.errors, state.crashed.values()
         crashed = [errors.get(name, "no result row was written") for name in names]
-        return SearchResult(crashed, state=state)
+        return Result(crashed, state=state)
 
 
 def find_manifest(out: AnyPath) -> SearchManifest | None:
