@@ -51,7 +51,7 @@ class Setting:
         values = self.grid or self.values()
         if values is not None and (self.grid or hasattr(self.distribution, "choices")):
             return values
-        points = [0, len(values or ()) - 1]
+        points: list[Any] = [0, len(values or ()) - 1]
         if values is None:
             points = [self.distribution.low, self.distribution.high]
         for _ in range(halvings):
