@@ -15,7 +15,6 @@ An effect is a weighted sum of cells (``Comparison.weigh``), which is decided li
   ``v`` of ``i`` with what it needs minus that without ``i``.
 """
 
-import json
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,7 +31,7 @@ from analysis.compare.hypotheses import UNITS, format_change
 from analysis.compare.network_check import compute_network_check
 from analysis.load import Run, cached_per_run
 from analysis.tables.latex import label_of
-from analysis.tables.render import View
+from analysis.tables.render import View, json_records
 from analysis.tables.table import Table
 from analysis.text import Cell, Record, full_stops
 from tune_calib.errors import UserError
@@ -306,4 +305,4 @@ def view(run: Run, metric: str, margin: float | None = None) -> View:
             notes.append(f"{label} is the trial of {len(equal)} combinations.")
     built = tables(run, metric, margin)
     built[-1] = replace(built[-1], notes=[*built[-1].notes, *notes])
-    return View(built, json.loads(frame.to_json(orient="records")), frame, notes)
+    return View(built, json_records(frame), frame, notes)

@@ -14,10 +14,10 @@ import pandas as pd
 
 from analysis.compare.claims import Outcome, judge
 from analysis.compare.network_check import compute_network_check, name_of
-from analysis.experiment_file.overview import Overview
 from analysis.ladder.tables import describe_setting, equal_rungs
 from analysis.load import Run, cached_per_run, load
-from analysis.page.page import Section
+from analysis.page.page import PAGE as REPORT
+from analysis.page.page import Page, Section
 from analysis.reproduction import tables
 from analysis.reproduction.quantities import with_quantities
 from analysis.reproduction.tables import VerdictRow
@@ -25,7 +25,7 @@ from analysis.shifts import FAMILIES, FOREIGN_MEAN, OOD, foreign_sets
 from analysis.tables.latex import label_of, latex
 from analysis.tables.render import in_files, markdown
 from analysis.text import full_stops
-from analysis.tidy import parted
+from analysis.tidy import complaints, parted
 from tune_calib.console import Part, Text, printable
 from tune_calib.files.paths import AnyPath, atomic_write
 from tune_calib.results.folders import read_lock
@@ -143,10 +143,10 @@ def read_made(table: Reproduction, out: AnyPath, entries: Mapping[str, str], com
 def write_reproduction(
     table: Reproduction, out: AnyPath, entries: Mapping[str, str], command: str
 ) -> Text:
-    made, overview = read_made(table, out, entries, command), Overview(out)
-    frames, run_tables, checks = [], [], []
+    made = read_made(table, out, entries, command)
+    frames, run_tables, checks, troubles = [], [], [], list[str]()
     for entry, run in made.runs:
-        overview.add_run(run)
+        troubles += [f"{run.out.name}: {line}" for line in complaints(run)]
         check, label = compute_network_check(run).sentence, label_of(table.folder, run.out.name)
         checks.append(f"{name_of(run)}: {check}.")
         frame = tables.compare_with_print(table, entry, run)
@@ -174,7 +174,20 @@ def write_reproduction(
         Section("table", "Table", checks, run_tables),
     ]
     title, lead = f"{table.name}: {table.title}", describe_verdicts(made.verdict_rows)
-    contents[PAGE] = overview.render(title, lead, sections, command, [*contents])
+    names = [run.out.name for _, run in made.runs]
+    pages = {name: f"{name}/{REPORT}" for name in names if (out / name / REPORT).exists()}
+    contents[PAGE] = Page(
+        title=title,
+        lead=lead,
+        setting=f"{len(names)} ladders and comparisons",
+        network_check="",
+        state=f"{'Not every' if troubles else 'Complete: every'} trial has its numbers.",
+        troubles=troubles,
+        sections=sections,
+        steps={"Run it again; finished trials are skipped.": command},
+        files=[*contents, *pages.values()],
+        links=pages,
+    ).render()
     for name, text in contents.items():
         atomic_write(out / name, printable(text).encode())
     printed: list[Part] = [replace(claims, caption="")] if claims.records else []

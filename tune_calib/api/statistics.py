@@ -205,9 +205,8 @@ def significance(
             raise UserError(f"unknown `blocks` {blocks!r}; known: columns, seeds")
         if margin is not None and (len(paths) != 1 or test == "friedman"):
             raise UserError("`margin` applies to paired tests on one run")
-        is_single = len(paths) == 1 and published is None
-        if is_single and not has_result_files(paths[0]) and not load(paths[0], "ece").has_imports:
-            run = load(paths[0])
+        is_single = len(paths) == 1 and published is None and not has_result_files(paths[0])
+        if is_single and not (run := load(paths[0])).has_imports:
             split = find_split(run, metric, split)
             verdict = significance_.judge(over_seeds(run, metric, split), test, baseline)
             verdict = significance_.add_decisions(run, verdict, margin, split=split)

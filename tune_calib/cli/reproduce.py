@@ -1,6 +1,7 @@
 """The command that reproduces papers' tables: reproduce."""
 
 import json
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -60,13 +61,22 @@ def reproduce(
         console.echo(f"skipped because they have no scale {request.scale}: {without}", err=True)
     names = dict.fromkeys(request.tables or filter(has_scale.get, has_scale))
 
-    from tune_calib.experiments.reproduced import TableRequest, refuse_lacking
+    from tune_calib.experiments.reproduced import TableRequest
 
     tables = [TableRequest(REPRODUCTIONS[name], request, gpu_model) for name in names]
-    refuse_lacking(tables, is_dry=dry_run)
     # All of them, before the first one starts.
     loaded = option_words(("plugin", word) for word in shell.params["plugin"] or ())
-    planned = [_plan(table, loaded, dry_run) for table in tables]
+    planned, lacking = list[_Table](), defaultdict[str, list[str]](list)
+    for table in tables:
+        try:
+            planned.append(_plan(table, loaded, dry_run))
+        except UserError as error:
+            if len(tables) == 1:
+                raise
+            lacking[as_option(error)].append(table.table.name)
+    if lacking:
+        lines = "; ".join(f"{line} ({', '.join(names)})" for line, names in lacking.items())
+        raise UserError(f"cannot start: {lines}")
     failures = []
     for table in planned:
         try:
@@ -94,12 +104,16 @@ class _Table(NamedTuple):
 
 def _plan(request: "TableRequest", loaded: Sequence[str], is_dry: bool) -> _Table:
     from tune_calib.experiments.entries import plan_entries
-    from tune_calib.experiments.reproduced import build_file, refuse_other
+    from tune_calib.experiments.reproduced import build_file, refuse_lacking, refuse_other
+    from tune_calib.experiments.run import refuse_unfit
 
+    refuse_lacking(request)
     of_table = request.request.model_copy(update={"tables": (request.table.name,)})
     command = format_command("reproduce", of_table, further=loaded)
     file = build_file(request)
     plans = plan_entries(file, command, needs_data=request.gpu_model is None, is_dry=is_dry)
+    if not is_dry:
+        refuse_unfit(file, plans)
     refuse_other(request, file, plans)
     return _Table(request, file, plans, command=command)
 

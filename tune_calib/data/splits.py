@@ -28,7 +28,7 @@ from tune_calib.data.rules import (
 )
 from tune_calib.determinism import child_seed
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.files.hashes import hash_bytes, hash_text
+from tune_calib.files.documents import hash_bytes, hash_text
 from tune_calib.spec.datasets import HELD_OUT, DatasetInfo
 from tune_calib.spec.slots.data import DataSlot
 

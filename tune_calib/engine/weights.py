@@ -19,8 +19,7 @@ from safetensors.torch import load_file
 from tune_calib.engine.execution import Tensors
 from tune_calib.engine.tensors import unnest
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.files.documents import unseal
-from tune_calib.files.hashes import checksum_of
+from tune_calib.files.documents import checksum_of, unseal
 from tune_calib.files.store import ARTIFACT_MANIFEST, Store, opened, write_folder
 from tune_calib.models.network import Network
 from tune_calib.spec.slots.network import NetworkSlot

@@ -27,10 +27,7 @@ class Ended:
 
 def run_entries(file: ReadFile, plans: Sequence[Plan], context: Context) -> Iterator[Ended]:
     """Run the entries of an experiment file; one that fails does not stop the others."""
-    for plan in plans:
-        with file.source.at(plan.position):
-            for stage in plan.stages:
-                refuse_here(file.content.address, stage.work.needs)
+    refuse_unfit(file, plans)
     with only_driver(file.out), show_driver(file.out, context.view.tracker):
         for number, plan in enumerate(plans, start=1):
             context.view.tracker.set(entry=f"{plan.name}, {number} of {len(plans)}")
@@ -50,3 +47,11 @@ def run_entries(file: ReadFile, plans: Sequence[Plan], context: Context) -> Iter
                     traceback.print_exc()
                     reason = find_cause(f"{type(error).__name__}: {error}")
                 yield Ended(plan.name, folder, [reason])
+
+
+def refuse_unfit(file: ReadFile, plans: Sequence[Plan]) -> None:
+    """Refuse runs that need a cluster or resources that this machine lacks."""
+    for plan in plans:
+        with file.source.at(plan.position):
+            for stage in plan.stages:
+                refuse_here(file.content.address, stage.work.needs)

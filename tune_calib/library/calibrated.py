@@ -21,8 +21,7 @@ from tune_calib.engine.network import build
 from tune_calib.engine.predict import TrainedNetwork, predict
 from tune_calib.engine.tensors import nest, unnest
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.files.documents import seal, unseal
-from tune_calib.files.hashes import hash_bytes
+from tune_calib.files.documents import hash_bytes, seal, unseal
 from tune_calib.files.paths import atomic_write, expand_path
 from tune_calib.methods._base import NetworkMethod
 from tune_calib.metrics import validation

@@ -27,11 +27,8 @@ Values = Mapping[str, float]  # by metric
 
 def find_lost(outcome: SearchOutcome, hashes: Collection[str]) -> set[str]:
     """Return the spec hashes of trials that have lost their rows; crashed ones had none."""
-    lost: set[str] = set()
-    for suggestion in outcome.suggestions:
-        if suggestion.status != "crashed":
-            lost.update(suggestion.specs)
-    return lost.difference(hashes)
+    finished = [entry.specs for entry in outcome.suggestions if entry.status != "crashed"]
+    return set().union(*finished).difference(hashes)
 
 
 def describe_no_gain(

@@ -11,7 +11,7 @@ from typing import Any, Literal, Self, cast
 from pydantic import BaseModel, Field, model_validator
 
 from tune_calib.errors import UserError
-from tune_calib.files.hashes import hash_text
+from tune_calib.files.documents import hash_text
 from tune_calib.spec.backbones import BACKBONES
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.names import IMPORTED
@@ -103,7 +103,6 @@ class TrialSpec(StrictModel):
         return build(cls, slots)
 
     def canonical_json(self) -> str:
-        """Return JSON with sorted keys and all defaults, except those of settings added later."""
         return canonical_json(self)
 
     def __copy__(self) -> Self:

@@ -15,7 +15,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from tune_calib.errors import UserError
-from tune_calib.files.hashes import hash_text
+from tune_calib.files.documents import hash_text
 from tune_calib.files.paths import AnyPath, lock_file, parse_path
 from tune_calib.results.tables import read_table
 from tune_calib.spec.names import IN_PROCESS, PROGRESS

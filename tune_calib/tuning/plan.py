@@ -13,7 +13,7 @@ from analysis.tables.table import table_of
 from tune_calib.console import Prose, Text, echo
 from tune_calib.engine.artifacts import has_network
 from tune_calib.engine.execution import refuse_captured
-from tune_calib.engine.machine import environment_of
+from tune_calib.engine.machine import environment_of, require_environment
 from tune_calib.errors import DamagedFileError
 from tune_calib.files.paths import AnyPath, require_writable
 from tune_calib.files.store import Store
@@ -218,7 +218,9 @@ def execute_run(run: AnyRun, context: Context, label: str = "") -> Result:
     check_run(run)
     work = run.plan()
     everywhere = environment_of(trial.spec for trial in run.planned_trials)
-    refuse_here(location.address, work.needs, everywhere)
+    refuse_here(location.address, work.needs)
+    if work.needs and not location.uses_ray:
+        require_environment(run.planned_trials[0].spec)
     with (
         only_driver(out),
         show_driver(out, context.view.tracker),
@@ -239,7 +241,7 @@ def execute_run(run: AnyRun, context: Context, label: str = "") -> Result:
             if state.is_over:
                 echo(f"nothing is left to do in {out}", err=True)
             else:
-                refuse_here(location.address, state.needs, everywhere)
+                refuse_here(location.address, state.needs)
                 echo(describe_run(run, work), err=True)
                 if isinstance(run, LadderRun):
                     state = run.reuse(state, copies)

@@ -18,7 +18,7 @@ from tune_calib.data.rules import draw_held_out
 from tune_calib.data.splits import Development, load_development
 from tune_calib.engine.imports import open_import
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.files.hashes import hash_text
+from tune_calib.files.documents import hash_text
 from tune_calib.files.paths import AnyPath
 from tune_calib.files.store import Store, artifact_manifest
 from tune_calib.results.columns import TableName

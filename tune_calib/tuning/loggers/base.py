@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from operator import attrgetter
-from pathlib import Path
 from typing import Any, ClassVar
 
 from tune_calib.console import echo
@@ -20,7 +19,6 @@ from tune_calib.errors import DamagedFileError, UserError, find_cause
 from tune_calib.files.documents import seal, unseal
 from tune_calib.files.paths import AnyPath, atomic_write, fetch_files
 from tune_calib.progress import report_progress
-from tune_calib.results.folders import read_identity
 from tune_calib.results.tables import is_metric_column, read_slots, read_table
 from tune_calib.spec.names import SLOTS
 from tune_calib.spec.trial import TrialSpec
@@ -84,10 +82,6 @@ class Logger(ABC):
     def _close_run(self, opened: Any) -> None:
         """Close an unfinished run, which may continue later."""
 
-    @abstractmethod
-    def _write_figures(self, paths: Sequence[Path]) -> None:
-        """Send the figures of a report, which are PNG files, in place of earlier ones."""
-
     def _begin(self, run: Run) -> tuple[Any, set[int]]:
         if run.key not in self._open:
             self._open[run.key] = self._open_run(run), set()
@@ -139,13 +133,6 @@ def load_loggers(names: Sequence[str]) -> dict[str, type[Logger]]:
             ) from None
         classes[name] = getattr(module, LOGGERS[name])
     return classes
-
-
-class LoggerRequest:
-    """The loggers of a call that did not fail, and the folders that they follow."""
-
-    def __init__(self, names: Sequence[str]) -> None:
-        self.names, self.folders = list(dict.fromkeys(names)), dict[AnyPath, None]()
 
 
 def flatten_settings(spec: Mapping[str, Any]) -> dict[str, Any]:
@@ -237,18 +224,6 @@ class Follower:
                     "complete, and the same command sends the missing rows when it is run again",
                     err=True,
                 )
-
-
-def send_figures(names: Sequence[str], out: AnyPath) -> None:
-    paths = [copy for _, copy in fetch_files(out / "figures", "*.png")]
-    if not names or not paths:
-        return
-    for name, kind in load_loggers(names).items():
-        try:
-            kind(name, out, read_identity(out) or "")._write_figures(paths)
-        except Exception as error:
-            reason = f"{_describe(error)}); they are in {out}/figures"
-            echo(f"sending figures to {name} failed ({reason}", err=True)
 
 
 def _describe(error: Exception) -> str:

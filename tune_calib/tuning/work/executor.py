@@ -5,12 +5,10 @@ import socket
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, Protocol
 
 import torch
 
-from tune_calib.determinism import PORTABLE, is_portable_process
 from tune_calib.engine.machine import count_cores, refuse_slow
 from tune_calib.errors import UserError, find_cause
 from tune_calib.files.paths import atomic_write, parse_path
@@ -88,11 +86,7 @@ class Executor(ABC):
         self.context.view.tracker.end(job["name"], statuses)
 
 
-def refuse_here(
-    address: str | None,
-    needs: Sequence[Resources],
-    everywhere: Mapping[str, str] = MappingProxyType({}),
-) -> None:
+def refuse_here(address: str | None, needs: Sequence[Resources]) -> None:
     """Refuse resources or a cluster that this machine lacks, before anything starts."""
     if address == IN_PROCESS:
         for need in needs:
@@ -101,12 +95,6 @@ def refuse_here(
                     f"`address` {IN_PROCESS} runs one trial at a time, which uses the whole GPU: "
                     f"set `gpus` to 1 instead of {need.gpus:g}"
                 )
-        if needs and PORTABLE.items() <= everywhere.items() and not is_portable_process():
-            wanted = " ".join(f"{name}={value}" for name, value in PORTABLE.items())
-            raise UserError(
-                f"network.portable with `address` {IN_PROCESS} needs {wanted} in the environment "
-                "before the program starts; set it, or leave out `address` to use Ray"
-            )
     elif address is not None:
         if needs:
             refuse_unreachable(address)

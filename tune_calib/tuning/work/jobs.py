@@ -14,7 +14,7 @@ from tune_calib.engine.artifacts import has_network
 from tune_calib.engine.bank import bank_key
 from tune_calib.engine.extra import shifted_bank_key
 from tune_calib.engine.head_batch import HEAD_THREADS, head_batch_key
-from tune_calib.files.hashes import hash_text
+from tune_calib.files.documents import hash_text
 from tune_calib.files.paths import AnyPath, parse_path
 from tune_calib.files.store import Store
 from tune_calib.results.tables import read_table
