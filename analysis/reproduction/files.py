@@ -36,7 +36,6 @@ PAGE = "reproduction.html"
 
 
 def _can_judge(claim: Claim, run: Run) -> bool:
-    """Return whether the shift set of a claim, if any, applies to the data set of a run."""
     split = parted(claim.metric)[1] or ""
     family = split.partition("/")[0]
     families = FAMILIES.keys() & {name.partition("/")[0] for name in run.splits}
@@ -66,7 +65,6 @@ class Made:
         return rows
 
     def _judge(self, claim: Claim, entry: str) -> list[VerdictRow]:
-        """Judge a claim on each base network of a run, and on their mean if it is about one."""
         runs = [run for name, run in self.runs if name == entry and _can_judge(claim, run)]
         # By data set, if it is about networks; the frozen networks of a data set form one group.
         groups_by_dataset = defaultdict[str, dict[str, list[Run]]](dict)
@@ -107,7 +105,6 @@ class Made:
 
 
 def _misfits_views(run: Run, claim: Claim) -> bool:
-    """Return whether a claim is about heads on networks that do not fit the heads' views."""
     labels = set[str]()
     for comparison in claim.comparisons:
         labels.update({comparison.rung, *comparison.than, *(comparison.less or ())})
@@ -128,10 +125,9 @@ def uses_part_of_train(run: Run) -> bool:
 
 
 def read_made(table: Reproduction, out: AnyPath, entries: Mapping[str, str], command: str) -> Made:
-    """Read the results of a table; ``runs`` names the run of each folder in ``out``."""
-    metrics = list(table.metrics)
-    for claim in table.claims:
-        metrics += map(attrgetter("metric"), claim.comparisons)
+    """Read the results of a table; ``entries`` names the run of each folder in ``out``."""
+    comparisons = chain.from_iterable(claim.comparisons for claim in table.claims)
+    metrics = [*table.metrics, *map(attrgetter("metric"), comparisons)]
     runs = []
     for folder, entry in entries.items():
         run = with_quantities(load(out / folder), metrics)
@@ -168,12 +164,13 @@ def write_reproduction(
         "table.csv": frame.to_csv(index=False),
     }
     claims = tables.claims_table(table.folder, made.verdict_rows, tables.describe_plan(made.lock))
-    contents |= in_files(claims, tables.claim_numbers(made.verdict_rows))
+    numbers = map(attrgetter(*tables.NUMBERS.values()), made.verdict_rows)
+    contents |= in_files(claims, pd.DataFrame(numbers, columns=list(tables.NUMBERS)))
     sections = [
         Section("claims", "Claims", tables=[replace(claims, key="claim-rows")]),
         Section("table", "Table", checks, run_tables),
     ]
-    title, lead = f"{table.name}: {table.title}", describe_verdicts(made.verdict_rows)
+    title, lead = f"{table.name}: {table.title}", _describe_verdicts(made.verdict_rows)
     names = [run.out.name for _, run in made.runs]
     pages = {name: f"{name}/{REPORT}" for name in names if (out / name / REPORT).exists()}
     contents[PAGE] = Page(
@@ -194,11 +191,9 @@ def write_reproduction(
     return Text([title, *printed, *checks, f"page: {out / PAGE}"])
 
 
-def describe_verdicts(rows: Sequence[VerdictRow]) -> str:
-    """Return the lead of the page of a table, a sentence on the verdicts; empty without claims."""
-    rows = tables.counted(rows)
-    if not rows:
-        return ""
-    counts = Counter(map(attrgetter("verdict.outcome"), rows))
+def _describe_verdicts(rows: Sequence[VerdictRow]) -> str:
+    counts = Counter(row.verdict.outcome for row in rows if not row.is_part)
     outcomes = [f"{counts[outcome]} {outcome}" for outcome in get_args(Outcome) if counts[outcome]]
-    return f"Of {format_count(len(rows), 'verdict')} on claims: {', '.join(outcomes)}."
+    if not outcomes:
+        return ""
+    return f"Of {format_count(counts.total(), 'verdict')} on claims: {', '.join(outcomes)}."

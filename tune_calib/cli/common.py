@@ -113,7 +113,6 @@ def print_each(folder: AnyPath, describe: Callable[[AnyPath], str]) -> None:
 
 
 def write_overview(folder: AnyPath) -> list[str]:
-    """Write the page over the entries of an experiment file, and return a line with its path."""
     entries = find_entries(folder)
     if not entries:
         return []

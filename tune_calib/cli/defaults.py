@@ -46,27 +46,21 @@ def find_words(context: Any, typed: Sequence[Any]) -> tuple[list[str], str]:
     where, content = _read()
     options = _options(context.command)
     values = _for_command(where, content, context)
-    notes: list[str] = []
-    if "plugin" in values and not getattr(context.command.callback, "trains", False):
-        named = values.pop("plugin")
-        if options["plugin"] not in typed:
-            for plugin in named if isinstance(named, list) else [named]:
-                name = context.command.name
-                notes.append(f"{name} does not load plug-in {plugin} of {where}; use --plugin")
+    if not getattr(context.command.callback, "trains", False):
+        values.pop("plugin", None)  # it would run code to read results
     overridden = {key for key, option in options.items() if option in typed}
     overridden |= set().union(*(group for group in _EITHER if group & overridden))
     words: list[str] = []
     for key, value in values.items():
         if key not in overridden:
             words += _as_typed(where, key, value, options[key])
-    if words:
-        notes.insert(0, f"from {where}: {' '.join(map(mask_url, words))}")
     context.meta["defaults"] = words
-    return words, "\n".join(notes)
+    if not words:
+        return [], ""
+    return words, f"from {where}: {' '.join(map(mask_url, words))}"
 
 
 def format_typed(context: Any) -> str:
-    """Return the command as typed, with the user's defaults as options."""
     words = sys.argv[1:]
     return command_line(["tune-calib", *words[:1], *context.meta["defaults"], *words[1:]])
 

@@ -44,7 +44,6 @@ def with_options(run: Callable[..., Any], *parameters: Parameter) -> Callable[..
 
 
 def option_of(model: type[Part], name: str) -> tuple[Any, Any]:
-    """Return the type and the description from which Typer makes the option of a field."""
     shown, field = request.option_help(model, name), model.model_fields[name]
     kind = _plain(field.annotation)
     if name in ("set", "grid") or get_origin(kind) is tuple:
@@ -165,7 +164,6 @@ def flag(name: str, text: str, panel: str | None = None) -> Any:
 
 
 def added(name: str, kind: Any, text: str, panel: str, **further: Any) -> Parameter:
-    """Return an option that is added to several commands, off or absent by default."""
     if kind == list[str] | None:
         text = f"{text}; repeatable"
     flags: list[str] = []
@@ -232,7 +230,6 @@ def with_shared_options(command: Callable[..., object], kind: Kind) -> Callable[
 
 
 def chosen_screen(columns: str | None, is_wide: bool) -> console.Screen:
-    """Return the screen that ``--columns`` or ``--wide`` describes; refuse both together."""
     if columns is not None and is_wide:
         raise UserError("--wide shows all columns and --columns some; give one of them")
     screen = console.WIDE if is_wide else console.terminal()

@@ -67,13 +67,14 @@ def reproduce(
     # All of them, before the first one starts.
     loaded = option_words(("plugin", word) for word in shell.params["plugin"] or ())
     planned, lacking = list[_Table](), defaultdict[str, list[str]](list)
-    for table in tables:
+    for each in tables:
         try:
-            planned.append(_plan(table, loaded, dry_run))
+            planned.append(_plan(each, loaded, dry_run))
         except UserError as error:
             if len(tables) == 1:
                 raise
-            lacking[as_option(error)].append(table.table.name)
+            line = as_option(error).removeprefix(f"{each.table.source.path}: ")
+            lacking[line].append(each.table.name)
     if lacking:
         lines = "; ".join(f"{line} ({', '.join(names)})" for line, names in lacking.items())
         raise UserError(f"cannot start: {lines}")
@@ -103,9 +104,8 @@ class _Table(NamedTuple):
 
 
 def _plan(request: "TableRequest", loaded: Sequence[str], is_dry: bool) -> _Table:
-    from tune_calib.experiments.entries import plan_entries
+    from tune_calib.experiments.entries import plan_entries, refuse_unfit
     from tune_calib.experiments.reproduced import build_file, refuse_lacking, refuse_other
-    from tune_calib.experiments.run import refuse_unfit
 
     refuse_lacking(request)
     of_table = request.request.model_copy(update={"tables": (request.table.name,)})
@@ -137,8 +137,8 @@ def _reproduce(table: _Table, shell: typer.Context, dry_run: bool) -> list[str]:
 def _run(table: _Table, context: "Context") -> list[str]:
     from analysis.report import write_report
     from analysis.reproduction.files import write_reproduction
+    from tune_calib.experiments.entries import run_entries
     from tune_calib.experiments.reproduced import store_logits, update_lock
-    from tune_calib.experiments.run import run_entries
 
     out, failures, text = table.file.out, list[str](), None
     # Before the first trial, so that a stopped run records its scale.
@@ -162,20 +162,12 @@ def _run(table: _Table, context: "Context") -> list[str]:
 
 def _print_list(as_json: bool) -> None:
     entries: list[dict[str, Any]] = []
-    for name in REPRODUCTIONS:
-        record = REPRODUCTIONS[name]
-        entries.append(
-            {
-                "name": record.name,
-                "title": record.title,
-                "published": record.published,
-                "metrics": list(record.metrics),
-                "scales": list(record.scales),
-                "claims": [claim.text for claim in record.claims],
-                "note": record.note,
-                "ladders": [ladder.name for ladder in LADDERS.values() if ladder.table == name],
-            }
-        )
+    for record in REPRODUCTIONS.values():
+        entry = {key: getattr(record, key) for key in ("name", "title", "published")}
+        entry |= {"metrics": list(record.metrics), "scales": list(record.scales)}
+        entry |= {"claims": [claim.text for claim in record.claims], "note": record.note}
+        ladders = [ladder.name for ladder in LADDERS.values() if ladder.table == record.name]
+        entries.append({**entry, "ladders": ladders})
     if as_json:
         console.echo(json.dumps(entries, indent=1, ensure_ascii=False))
         return

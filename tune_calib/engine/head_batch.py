@@ -266,8 +266,8 @@ def head_context(slot: HeadSlot, bank: DevelopmentBank, device: torch.device) ->
     return HeadContext(width, classes, slot.epochs, weight, bias, ratio, device)
 
 
+# Settings besides those of a method that may differ between the heads of one batch.
 PER_HEAD = {"seed", "lr", "weight_decay"}
-"""Settings besides those of a method that may differ between the heads of one batch."""
 
 
 def head_batch_key(slot: HeadSlot) -> str:

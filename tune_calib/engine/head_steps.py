@@ -45,7 +45,14 @@ class Views:
     def hold(self, index: int) -> int | None:
         """Copy a view to its place on the device, or return None if there is no memory for one."""
         if self.places is None:
-            self.places = self._allocate(self._read(index))
+            split = self._read(index)
+            count, shape = self.count_places(split.features.nbytes), split.features.shape
+            self.places = [-1] * count
+            if count:
+                features = split.features.new_empty(count, *shape, device=self.device)
+                labels = split.labels.new_empty(count, shape[0], device=self.device)
+                logits = features[..., :0]
+                self.held = replace(split, features=features, logits=logits, labels=labels)
         if self.held is None:
             return None
         place = index % len(self.places)
@@ -55,15 +62,6 @@ class Views:
             self.held.labels[place].copy_(split.labels)
             self.places[place] = index
         return place
-
-    def _allocate(self, split: FeatureSplit) -> list[int]:
-        count, shape = self.count_places(split.features.nbytes), split.features.shape
-        if count:
-            features = split.features.new_empty(count, *shape, device=self.device)
-            labels = split.labels.new_empty(count, shape[0], device=self.device)
-            logits = features[..., :0]
-            self.held = replace(split, features=features, logits=logits, labels=labels)
-        return [-1] * count
 
     def count_places(self, size: int) -> int:
         """Count the views of a size in bytes that the device holds at once."""

@@ -54,16 +54,15 @@ class TableRequest:
     @property
     def settings(self) -> dict[int, Setting]:
         """Return the settings of the scale by position; frozen networks need `weights`."""
-        if self.request.weights is not None:
-            return self._requested
-        return {i: setting for i, setting in self._requested.items() if not setting.weights}
+        has_weights = self.request.weights is not None
+        requested = self._requested.items()
+        return {i: setting for i, setting in requested if has_weights or not setting.weights}
 
     @property
     def left_out(self) -> list[str]:
         """Return the weight files of the frozen networks that are left out."""
-        if self.request.weights is not None:
-            return []
-        files = [setting.weights.values() for setting in self._requested.values()]
+        positions = self._requested.keys() - self.settings.keys()
+        files = [self._requested[index].weights.values() for index in sorted(positions)]
         return list(chain.from_iterable(files))
 
     @property
@@ -257,8 +256,8 @@ def _plan_claims(request: TableRequest) -> dict[str, Any]:
 def _list_provenance(folder: AnyPath) -> list[dict[str, Any]]:
     rows = read_table(folder, "trials", columns=_PROVENANCE).to_pylist()
     counts = Counter(tuple(map(row.get, _PROVENANCE)) for row in rows)
-    kinds = [{**dict(zip(_PROVENANCE, key, strict=True)), "trials": n} for key, n in counts.items()]
-    for kind in kinds:
-        if isinstance(kind["versions"], str):
-            kind["versions"] = json.loads(kind["versions"])
+    kinds = []
+    for values, count in counts.items():
+        kind = {**dict(zip(_PROVENANCE, values, strict=True)), "trials": count}
+        kinds.append({**kind, "versions": json.loads(kind["versions"] or "null")})
     return kinds

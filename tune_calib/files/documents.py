@@ -56,7 +56,6 @@ _ZEROS = b"0" * 64
 
 
 def seal_table(content: pa.Table, level: int | None = None) -> bytes:
-    """Return the bytes of a file with this content and its checksum."""
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(
         sink, content.schema, compression="zstd", compression_level=level, write_page_checksum=True

@@ -235,7 +235,6 @@ def content_digest(files: Sequence[Path]) -> str:
 
 
 def expand_variables(text: str) -> str:
-    """Return a path of a file with its ``$NAME`` and ``${NAME}`` expanded, as a shell does."""
     for word in re.findall(r"\$(\w+|\{\w+\})", text, re.ASCII):
         if (name := word.strip("{}")) not in os.environ:
             raise UserError(f"{text}: the environment variable {name} is not set; export it")

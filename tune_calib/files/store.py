@@ -173,7 +173,6 @@ def opened(folder: AnyPath) -> tuple[Path, dict[str, Any]]:
 
 
 def artifact_manifest(folder: AnyPath) -> dict[str, Any]:
-    """Check an artifact as ``opened`` does and return its manifest."""
     return opened(folder)[1]
 
 

@@ -6,7 +6,7 @@ trial that used a plug-in, name the plug-in again.
 
 import json
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -76,38 +76,25 @@ class Exported(BaseModel):
     circumstances: dict[str, Any]  # device, threads, processor and versions of the trial
 
 
-class Files(NamedTuple):
-    """The files of a calibrated network."""
-
-    tensors: Path
-    record: Path
-    onnx: Path
-
-
-def files_of(file: str | Path) -> Files:
-    """Return the files that a name refers to."""
+def files_of(file: str | Path) -> list[Path]:
+    """Return the files of tensors, record and ONNX that a name refers to."""
     path = expand_path(file)
-    stem = path.name
-    for ending in ENDINGS:
-        stem = stem.removesuffix(ending)
-    return Files(*[path.with_name(stem + ending) for ending in ENDINGS])
+    if path.suffix in ENDINGS:
+        path = path.with_suffix("")
+    return [path.with_name(path.name + ending) for ending in ENDINGS]
 
 
-def read_files(files: Files) -> tuple[Exported, dict[str, Tensor]]:
+def read_files(tensors_file: Path, record_file: Path) -> tuple[Exported, dict[str, Tensor]]:
     """Read ``NAME.json`` and the tensors that it describes."""
-    content = unseal(files.record.read_bytes(), files.record)
-    tensors = files.tensors.read_bytes()
+    content, tensors = unseal(record_file.read_bytes(), record_file), tensors_file.read_bytes()
     if content.get("format") != FORMAT:
-        raise DamagedFileError(f"{files.record} was not written by tune-calib export")
+        raise DamagedFileError(f"{record_file} was not written by tune-calib export")
     if content.get("version") != VERSION:
-        raise UserError(
-            f"{files.record} has format {short_repr(content.get('version'))} of another "
-            "tune-calib; update tune-calib"
-        )
+        raise UserError(f"{record_file} has a format of another tune-calib; update tune-calib")
     record = Exported.model_validate_json(json.dumps(content))  # in JSON, a tuple is a list
     if hash_bytes(tensors) != record.sha256:
         raise DamagedFileError(
-            f"{files.tensors} is damaged, or is not the file that its JSON file describes"
+            f"{tensors_file} is damaged, or is not the file that its JSON file describes"
         )
     return record, load(tensors)
 
@@ -164,10 +151,7 @@ class CalibratedNetwork(nn.Module):
             images = torch.from_numpy(np.array(images))  # a copy: torch needs a writable array
         if not isinstance(images, Tensor) or images.dtype != torch.uint8:
             kind = getattr(images, "dtype", type(images).__name__)
-            raise UserError(
-                f"give raw images as uint8, pixels from 0 to 255, got {kind}; whether floats are "
-                "scaled or normalised already cannot be known"
-            )
+            raise UserError(f"give raw images as uint8, pixels from 0 to 255, got {kind}")
         shape, channels = tuple(images.shape), self.info.channels
         if len(shape) != 4 or shape[1:] not in [(channels, size, size) for size in sizes]:
             shapes = " or ".join(f"(N, {channels}, {size}, {size})" for size in sizes)
@@ -205,8 +189,7 @@ class CalibratedNetwork(nn.Module):
         """
         if self.spec.head is not None:
             raise UserError(
-                f"this classifier retrained its head ({self.spec.head.method}) and reads features "
-                "of the network, not logits; give images or features"
+                f"this trial retrained its head ({self.spec.head.method}); give images or features"
             )
         classes = self.info.classes
         with validation.as_user_error():
@@ -223,15 +206,14 @@ class CalibratedNetwork(nn.Module):
         if self.network is None or self.method is None:
             method = "from_logits" if self.spec.head is None else "from_features"
             raise UserError(
-                f"there is no network for {inputs}: the trial used imported features or "
-                f"logits; call {method}"
+                f"there is no network for {inputs}, since the trial used imports; call {method}"
             )
         return self.network, self.method
 
 
 def write_calibrated(network: CalibratedNetwork, file: str | Path, entries: dict[str, Any]) -> None:
     """Write ``NAME.safetensors`` and ``NAME.json``, with further ``entries`` of ``Exported``."""
-    files = files_of(file)
+    tensors_file, record_file, _ = files_of(file)
     tensors = nest("classifier", network.classifier.tensors)
     if network.network is not None and network.method is not None:
         tensors |= nest("network", network.network.state_dict())
@@ -251,8 +233,8 @@ def write_calibrated(network: CalibratedNetwork, file: str | Path, entries: dict
         **entries,
     )
     # The tensors first: a JSON file without them would look complete.
-    atomic_write(files.tensors, content)
-    atomic_write(files.record, seal(network.record.model_dump(mode="json")))
+    atomic_write(tensors_file, content)
+    atomic_write(record_file, seal(network.record.model_dump(mode="json")))
 
 
 def load_calibrated(file: str | Path, plugin: str | Path | None = None) -> CalibratedNetwork:
@@ -269,15 +251,15 @@ def load_calibrated(file: str | Path, plugin: str | Path | None = None) -> Calib
         UserError: a file is missing, has a later version or needs a plug-in that is not named.
         DamagedFileError: a file is damaged or foreign, or the files are from different exports.
     """
-    files = files_of(file)
-    record, tensors = read_files(files)
+    tensors_file, record_file, _ = files_of(file)
+    record, tensors = read_files(tensors_file, record_file)
     if plugin is not None:
         plugins.load(str(plugin))
     contents = {plugin.content for plugin in plugins.in_use()}
     for name, content in record.plugins.items():  # without them, names could mean other records
         if content not in contents:
             raise UserError(
-                f"{files.record}: its trial used plug-in {name} ({content}), whose code the file "
+                f"{record_file}: its trial used plug-in {name} ({content}), whose code the file "
                 "lacks; get it from the author of the file, read it, and give it: "
                 f"plugin={short_repr(name + '.py')}"
             )
@@ -285,13 +267,12 @@ def load_calibrated(file: str | Path, plugin: str | Path | None = None) -> Calib
     # Otherwise the same tensors would be read as another network.
     if spec.hash != record.trial:
         raise DamagedFileError(
-            f"{files.record} is damaged: its spec does not match trial {record.trial}"
+            f"{record_file} is damaged: its spec does not match trial {record.trial}"
         )
     info = spec.data.info
     if record.images is not None and record.images != InputRecord.of(info):
         raise UserError(
-            f"{files.record}: {info.name} has different sizes or constants in this version of "
-            "tune-calib; load the file with the version that wrote it"
+            f"{record_file}: {info.name} has other constants now; use the older tune-calib"
         )
     classifier = Classifier(spec.head, spec.posthoc, unnest("classifier", tensors))
     trained = None
@@ -309,7 +290,7 @@ def load_calibrated(file: str | Path, plugin: str | Path | None = None) -> Calib
         _ = classifier.transform
     except (RuntimeError, KeyError) as error:
         reason = str(error).splitlines()[0]
-        raise DamagedFileError(f"{files.tensors} contains other tensors ({reason})") from None
+        raise DamagedFileError(f"{tensors_file} contains other tensors ({reason})") from None
     loaded = CalibratedNetwork(spec, classifier, trained)
     loaded.record, loaded.classes = record, record.class_names
     return loaded

@@ -56,18 +56,15 @@ def export(
     is_onnx: bool = False,
 ) -> str:
     """Write the calibrated network of one finished trial, and return a description of it."""
-    files = files_of(file)
-    to_write = [files.tensors, files.record]
-    if is_onnx:
-        to_write.append(files.onnx)
+    tensors_file, record_file, onnx_file = files_of(file)
+    to_write = [tensors_file, record_file, *[onnx_file] * is_onnx]
     for path in to_write:
         refuse_existing(path)
     row = _chosen(out, trial, best)
     spec = TrialSpec.build(**read_slots(row))
     if spec.posthoc is not None and not is_storable(spec):
         raise UserError(
-            f"the post-hoc method {spec.posthoc.method} cannot be exported: its fit is an object "
-            "of another library, which would have to be pickled; export another trial"
+            f"{spec.posthoc.method} cannot be exported: its fit is an object of another library"
         )
     device = set_up(row, spec)
     artifacts = Store(store)
@@ -88,7 +85,7 @@ def export(
         if bank is not None:
             calib = bank.calib()
             real = classifier.uncalibrated(calib.features, calib.logits)[0]
-        write_onnx(network, files.onnx, real)
+        write_onnx(network, onnx_file, real)
     write_calibrated(network, file, describe_trial(row, spec, trained))
     return _describe(row, to_write)
 
@@ -127,8 +124,7 @@ def _chosen(out: AnyPath, trial: str | None, best: str | None) -> Row:
     if trial is None and is_search(out):
         if best is not None:
             raise UserError(
-                f"{out} contains a search, which selected by its own metrics; leave `best` out, or "
-                "select a trial with `trial`"
+                f"{out} contains a search, which selected already; leave `best` out, or use `trial`"
             )
         return _chosen_by_search(out)
     rows = read_done(out, is_required=True)
@@ -144,8 +140,7 @@ def _chosen(out: AnyPath, trial: str | None, best: str | None) -> Row:
         return matches[0]
     if len(rows) > 1:
         raise UserError(
-            f"{out} contains {len(rows)} finished trials; select one with `trial` HASH (e.g. "
-            f"{rows[0]['spec_hash']}) or `best` METRIC, which is judged on select"
+            f"{out} contains {len(rows)} finished trials; select one with `trial` or `best`"
         )
     return rows[0]
 
@@ -164,10 +159,7 @@ def _best(out: AnyPath, rows: list[Row], best: str) -> Row:
     """Return the best trial on ``select``; on test, the result would be biased by the choice."""
     split, _, name = best.rpartition("/")
     if split not in ("", "select"):
-        raise UserError(
-            f"{best}: trials are selected on select, never on {split}; use `best` {name}",
-            setting="best",
-        )
+        raise UserError(f"{best}: trials are selected on select; use `best` {name}", setting="best")
     metric = METRICS[name]
     if metric.direction is None:
         raise UserError(f"{best}: {name} {NO_BEST}", setting="best")

@@ -22,7 +22,6 @@ from tune_calib.files.store import Store
 from tune_calib.library.export import Row, describe_trial, read_done, set_up
 from tune_calib.progress import report_progress
 from tune_calib.results.folders import is_search
-from tune_calib.results.selection import EVALUATION
 from tune_calib.results.tables import read_slots
 from tune_calib.spec.trial import TrialSpec
 from tune_calib.text import format_count
@@ -46,8 +45,7 @@ def export_logits(out: AnyPath, store: AnyPath, data_root: Path | None, file: st
         raise UserError(f"{file} must end in .h5 or .hdf5")
     if is_search(out):
         raise UserError(
-            f"{out} is a search, which does not read test; first run: tune-calib evaluate {out}, "
-            f"then export {out / EVALUATION}"
+            f"{out} is a search, which does not read test; first run: tune-calib evaluate {out}"
         )
     rows, h5py = read_done(out, is_required=True), import_h5py(target)
     card, index = target.with_suffix(".json"), target.with_name(f"{target.stem}-experiments.csv")

@@ -177,7 +177,6 @@ class RunManifest(_Manifest):
 
     @property
     def blocks(self) -> int:
-        """Return the number of matched splits, networks, or heads on one network."""
         return len(getattr(self, f"{self.block}s"))
 
     @property

@@ -34,7 +34,6 @@ def find_lost(outcome: SearchOutcome, hashes: Collection[str]) -> set[str]:
 def describe_no_gain(
     metrics: Sequence[str], baseline: Values, choice: Values, split: str = "select"
 ) -> list[str]:
-    """Describe in which metrics the selected trial is no better than the baseline on a split."""
     lines = []
     for metric in metrics:
         low, high = baseline[metric], choice[metric]

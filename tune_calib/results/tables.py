@@ -120,7 +120,6 @@ def read_table(
 
 
 def contradiction(spec_hash: str, places: Iterable[object]) -> UserError:
-    """Return the error for a trial that has different numbers in some files or folders."""
     return UserError(
         f"trial {spec_hash} has different numbers in {' and '.join(map(str, places))}; omit one"
     )

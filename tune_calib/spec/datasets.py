@@ -15,7 +15,7 @@ Settings = Mapping[str, Mapping[str, Any]]
 
 def flatten(settings: Settings) -> dict[str, Any]:
     """Return settings by ``slot.key``."""
-    flat = {}
+    flat: dict[str, Any] = {}
     for slot, values in settings.items():
         flat |= {f"{slot}.{key}": value for key, value in values.items()}
     return flat

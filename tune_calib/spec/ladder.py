@@ -249,27 +249,22 @@ def _longer(spec: TrialSpec, epochs: int) -> TrialSpec:
 
 
 def find_keys(rungs: Sequence[Rung], slot: str) -> set[str]:
-    """Return the settings of a slot itself and those that some rung has."""
     return {*known_keys(slot, None), *_rung_keys(rungs, slot)}
 
 
 def refuse_unused(rungs: Sequence[Rung], overrides: Settings) -> None:
-    for slot, settings in overrides.items():
+    for setting in flatten(overrides):
+        slot, _, key = setting.partition(".")
         keys = _rung_keys(rungs, slot)
-        for key in settings:
-            setting = f"{slot}.{key}"
-            if not keys:
-                raise UserError(
-                    f"no rung has a setting {setting}: none has a {slot} method; leave it out",
-                    setting,
-                )
-            if key not in keys:
-                raise UserError(f"no rung has a setting {setting}{nearest(key, keys)}", setting)
-            free_rungs = [rung for rung in rungs if key not in rung.slots.get(slot, {})]
-            if key not in _rung_keys(free_rungs, slot):
-                raise UserError(
-                    f"every rung with the setting {setting} sets it itself; leave it out", setting
-                )
+        if not keys:
+            message = f"no rung has a setting {setting}: none has a {slot} method; leave it out"
+            raise UserError(message, setting)
+        if key not in keys:
+            raise UserError(f"no rung has a setting {setting}{nearest(key, keys)}", setting)
+        free_rungs = [rung for rung in rungs if key not in rung.slots.get(slot, {})]
+        if key not in _rung_keys(free_rungs, slot):
+            message = f"every rung with the setting {setting} sets it itself; leave it out"
+            raise UserError(message, setting)
 
 
 def _rung_keys(rungs: Sequence[Rung], slot: str) -> list[str]:

@@ -84,7 +84,6 @@ class Recipe:
         return settings
 
     def narrowed(self, dataset: str) -> "Recipe":
-        """Narrow the recipe to a data set, merging its settings there."""
         methods: dict[str, dict[str, Mapping[str, Any]]] = {}
         for name, exceptions in self.methods.items():
             for place, settings in exceptions.items():

@@ -88,7 +88,6 @@ class ResolvedRequest:
 
     @property
     def class_counts(self) -> list[int]:
-        """Return the distinct numbers of classes of the data, sorted."""
         if self.imports:
             return sorted({record["classes"] for record in self.imports.values()})
         return [self.spec().data.info.classes]
@@ -136,7 +135,6 @@ class ResolvedRequest:
 
     @property
     def recipe_caption(self) -> str | None:
-        """Return ``recipe_label`` with the recipe's title and source, for captions."""
         if self.recipe is None:
             return None
         name = f"heads by recipe {self.recipe.name}"

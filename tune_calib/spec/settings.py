@@ -23,7 +23,6 @@ _NOT_OPTIMISER = {"epochs", "backbone", "augment", "augment_until"}
 
 
 def is_frozen(overrides: Settings) -> bool:
-    """Return whether settings name a frozen network (``NetworkSlot.is_frozen``)."""
     epochs = overrides.get("network", {}).get("epochs")
     return epochs == 0 and epochs is not False
 
@@ -44,7 +43,6 @@ def add_import(overrides: Settings) -> Settings:
 
 
 def find_recipe(overrides: Settings, name: str | None = None) -> Recipe | None:
-    """Return the named recipe, or the quick one, for the data set of some settings."""
     dataset = _named("data", "dataset", overrides)
     info: DatasetInfo = DATASETS[dataset]
     if name is None and is_frozen(overrides) and (info.quick is None or info.general is not None):
@@ -66,7 +64,6 @@ def restore_recipe(
 
 
 def own_recipe(method: MethodInfo, dataset: str) -> dict[str, Any]:
-    """Return the settings of the optimiser of a method's authors on a data set."""
     if method.recipe is None:
         return {}
     recipe: Recipe = RECIPES[method.recipe]

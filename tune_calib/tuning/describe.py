@@ -180,7 +180,6 @@ class Forecast:
 
     @cached_property
     def _measured(self) -> dict[Hashable, float]:
-        """Seconds an epoch of finished networks and heads, in this folder and those below it."""
         sums: dict[Hashable, tuple[float, int]] = {}
         out = self.location.out
         for folder in {path.parent for path in out.glob("*/trials")} | {out}:
@@ -333,7 +332,6 @@ def describe_machine(run: LadderRun | SearchRun) -> str:
 
 
 def _describe_execution(run: LadderRun | SearchRun) -> str:
-    """Describe what keeps steps on the GPUs of this machine from being captured or compiled."""
     specs = [trial.spec for trial in run.planned_trials]
     is_here = run.location.gpus and run.location.address is None and torch.cuda.is_available()
     if not is_here or "auto" not in {spec.network.execution for spec in specs}:

@@ -28,7 +28,6 @@ TRIALS = "trials"  # the unit of a phase whose bar counts result rows
 EVALUATIONS = "evaluations"  # likewise: each trial has one on every shift set
 _BAR_WIDTH = 30
 _STEP_WIDTH = 26
-_LARGE = 1000  # totals with separators, such as of images
 _METRICS_FROM = 80  # minimum columns of a terminal to show metrics beside full names
 _IN_LINE = 4  # running Ray trials that a line names
 _METRICS = ("accuracy", "ece")  # of a Ray trial on ``select``
@@ -247,9 +246,7 @@ def _now(record: Progress, gap: str = "  ") -> str:
 def _step(event: ProgressEvent) -> str:
     if not event.total:
         return event.description
-    if event.total < _LARGE:
-        return f"{event.description} {event.completed}/{event.total}"
-    return f"{event.description} {event.completed:,} of {event.total:,}"
+    return f"{event.description} {event.completed:,}/{event.total:,}"
 
 
 def _metrics(event: ProgressEvent) -> list[str]:
