@@ -177,25 +177,28 @@ def compute_effects(run: Run, metric: str = "ece", margin: float | None = None) 
     base = run.bases[run.rungs[0].index].label
     part = float(over_seeds(run, "nll_calibration").values[base].astype(float).mean())
     effects = []
-    for is_behind in (False, True)[: 1 + bool(design.posthoc)]:
+    layers = [False, True] if design.posthoc else [False]
+    for is_behind in layers:
         lattice = Lattice.of(design, run, is_behind)
         # Without controls, which may lack seeds.
         labels = list(dict.fromkeys(lattice.labels.values()))
         means = over_seeds(run, metric).values[labels].astype(float).dropna().mean()
         for kind, weights in list_effects(lattice, design.name).items():
             sums = [Comparison(name, metric=metric, weights=of) for name, of in weights.items()]
+            has_orders = kind in ("shapley", "path")
             for decision in decide_sums(run, sums, margin):
                 step, changes = decision.method, dict[Steps, float]()
-                for cell, label in lattice.labels.items() if kind in ("shapley", "path") else ():
-                    if step not in cell and cell | {step} in lattice.labels:
+                for cell, label in lattice.labels.items():
+                    if has_orders and step not in cell and cell | {step} in lattice.labels:
                         changes[cell] = float(means[lattice.labels[cell | {step}]] - means[label])
                 in_order = gain = math.nan
                 if kind == "shapley":
                     in_order = changes[lattice.in_order(step)[0]]
                 if metric == "nll" and part > 0:
                     gain = -decision.difference / part
-                ends = (pick(changes.values(), default=math.nan) for pick in (min, max))
-                effects.append(Effect(kind, step, is_behind, decision, *ends, in_order, gain))
+                least = min(changes.values(), default=math.nan)
+                most = max(changes.values(), default=math.nan)
+                effects.append(Effect(kind, step, is_behind, decision, least, most, in_order, gain))
     return effects
 
 

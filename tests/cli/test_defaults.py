@@ -138,8 +138,7 @@ METHODS.register(replace(METHODS["fl"], name="planted"))
 def test_every_command_declares_whether_it_trains():
     assert {name for name, command in COMMANDS.items() if not command.callback.trains} == {
         "analyze averages", "analyze benchmark", "analyze diff", "analyze effects",
-        "analyze interaction",
-        "analyze ranks",
+        "analyze importance", "analyze interaction", "analyze ranks", "analyze sensitivity",
         "analyze significance", "explain", "import", "list", "report", "status",
     }  # fmt: skip
 

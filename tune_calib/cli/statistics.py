@@ -33,6 +33,7 @@ Split = Annotated[
     typer.Option(help="split of the results", show_default="test; all OOD sets for auroc"),
 ]
 Dirs = Annotated[list[str] | None, typer.Argument(help="folders or URLs of runs")]
+SearchDir = Annotated[str, typer.Argument(metavar="DIR", help="folder or URL of a search")]
 Published = Annotated[
     str | None,
     typer.Option(
@@ -247,6 +248,24 @@ def effects(
     Examples:
         tune-calib analyze effects runs/mac_cal-factorial-digits
         tune-calib analyze effects runs/mac_cal-factorial-digits --metric nll --latex
+    """
+
+
+@_in_formats
+def sensitivity(folder: SearchDir) -> None:
+    """Show what is lost if one setting changes, from a search with --sampler one-at-a-time.
+
+    Examples:
+        tune-calib analyze sensitivity runs/around
+    """
+
+
+@_in_formats
+def importance(folder: SearchDir) -> None:
+    """Show how much each setting of a search matters, alone and in pairs.
+
+    Examples:
+        tune-calib analyze importance runs/search --csv
     """
 
 

@@ -228,15 +228,14 @@ def describe_run(run: LadderRun | SearchRun, work: RemainingWork, is_dry: bool =
     needs, sums = find_needs(run, work), Forecast(run.location)
     trained = sums.add(run, needs)
     if isinstance(run, LadderRun):
-        title, searched = run.ladder.title, ""
+        title, searched, unit = run.ladder.title, "", "trials"
         setting = run.new_manifest.setting
     else:
         definition = run.definition
         rule = definition.objective.describe_rule()
         title = f"search of {definition.method} by {definition.sampler}: {rule}"
-        searched = ", ".join(definition.candidates.space.settings)
+        searched, unit = ", ".join(definition.candidates.space.settings), "suggestions"
         setting = describe_setting(run.planned_trials, None, run.resolved)
-    unit = "suggestions" if run.is_search else "trials"
     location, left, images, time = run.location, "", "", ""
     if needs.is_over:
         left = f"nothing: {needs.done} of {needs.planned} {unit} are done"

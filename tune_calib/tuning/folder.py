@@ -146,6 +146,7 @@ class RunLocation:
 class Result:
     crashed: list[str]  # a line for each job that crashed
     stopped: str = ""  # what a limit of time left undone, in words; "" if nothing
+    state: Any = None  # of a search
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import attrgetter
-from typing import Any, ClassVar
+from typing import Any
 
 from tune_calib.data.shift import find_sets
 from tune_calib.engine.artifacts import has_network
@@ -67,8 +67,6 @@ FEW_IMAGES = 5000
 class LadderRun:
     """A ladder or comparison in a run folder, with extra evaluations of its trials."""
 
-    is_search: ClassVar = False
-
     ladder: Ladder
     resolved: ResolvedRequest
     location: RunLocation
@@ -77,6 +75,7 @@ class LadderRun:
     parts: tuple[str, ...] = ()  # what its folder may contain before the run: searches
     # Written before its manifest, with folders.
     records: tuple[tuple[TunedManifest | SearchEvaluated, AnyPath], ...] = ()
+    is_search: bool = False  # its trials do not read test
 
     @cached_property
     def name(self) -> str:

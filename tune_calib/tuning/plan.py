@@ -38,7 +38,6 @@ from tune_calib.tuning.folder import Result, only_driver, spent_s
 from tune_calib.tuning.ladder import LadderRun
 from tune_calib.tuning.progress.screen import show_driver
 from tune_calib.tuning.reuse import Copies
-from tune_calib.tuning.search.outcome import SearchResult
 from tune_calib.tuning.search.run import SearchRun, count_suggestions
 from tune_calib.tuning.search.storage import lost_database
 from tune_calib.tuning.work.execution import open_executor
@@ -106,21 +105,18 @@ def execute(plan: Plan, context: Context) -> Result:
     return results[-1]
 
 
-def _search_for(run: AnyRun, hours: float, context: Context) -> SearchResult:
+def _search_for(run: AnyRun, hours: float, context: Context) -> Result:
     """Extend a search until, by the time of its trials so far, a batch would exceed a budget."""
     assert isinstance(run, SearchRun)
     earlier_s, started = spent_s(run.out) / run.at_once, time.monotonic()
     ended, _ = count_suggestions(run.out, run.location.study_storage) or (0, 0)
-    result: SearchResult | None = None
+    result: Result | None = None
     while True:
         spent = earlier_s + time.monotonic() - started
         further = affordable(ended, spent, 3600 * hours, batch=count_batch(run))
         if result is not None and not further:
             return result
-        longer = replace(run, length=max(1, ended + further))
-        latest = execute_run(longer, context)
-        assert isinstance(latest, SearchResult)
-        result = latest
+        result = execute_run(replace(run, length=max(1, ended + further)), context)
         if len(result.state.results) <= ended:  # there are no more points
             return result
         ended = len(result.state.results)

@@ -30,7 +30,7 @@ from tune_calib.tuning.folder import Result, build_foreign_error, spent_s
 from tune_calib.tuning.ladder import LadderRun
 from tune_calib.tuning.plan import Plan, Stage, check_run
 from tune_calib.tuning.search.definition import Objective, SearchDefinition, restrict_space
-from tune_calib.tuning.search.outcome import SearchResult, format_choice
+from tune_calib.tuning.search.outcome import format_choice
 from tune_calib.tuning.search.run import SearchRun, count_at_once
 from tune_calib.tuning.search.storage import journal_file
 
@@ -122,9 +122,7 @@ class _Tuned:
             if search is None:
                 methods.append(TunedMethod(label=label))
             else:
-                result = next(following)
-                assert isinstance(result, SearchResult)
-                methods.append(_record_choice(label, search, result))
+                methods.append(_record_choice(label, search, next(following)))
         manifest = self._add_read(methods)
         out = self.run.location.out
         # The test split is read for the choices of the searches, which ends them.
@@ -200,7 +198,7 @@ def _define_search(
     )
 
 
-def _record_choice(label: str, search: SearchRun, result: SearchResult) -> TunedMethod:
+def _record_choice(label: str, search: SearchRun, result: Result) -> TunedMethod:
     if result.crashed:
         count = format_count(len(result.crashed), "trial")
         echo(f"{search.out}: {count} crashed; first: {result.crashed[0]}", err=True)

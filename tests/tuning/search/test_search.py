@@ -277,14 +277,6 @@ def test_interrupted_and_run_again_gives_the_same_search(finished_run, store, tm
     assert again.results == finished_run.results
 
 
-def test_more_trials_are_added_to_a_search(store, tmp_path):
-    out = tmp_path / "more"
-    searched(out, store, planned=8)
-    first = rows(out)
-    searched(out, store, planned=12)
-    assert {row["spec_hash"] for row in first} < {row["spec_hash"] for row in rows(out)}
-
-
 def test_heads_that_diverge_fail_in_the_study_and_do_not_win(store, tmp_path):
     setting = {"lr": 1e30, "clip_grad_norm": None}
     settings = {**GIVEN, "head": {**GIVEN["head"], **setting}}

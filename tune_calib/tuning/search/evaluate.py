@@ -20,7 +20,6 @@ from tune_calib.tuning.search.storage import lost_database
 
 
 def plan_evaluation(request: EvaluateRequest, command: str) -> Plan:
-    """Plan the ladder that evaluates the choice of a search, its baseline and its defaults."""
     search = load_search(parse_path(request.out), request.study_storage, request.address)
     with lost_database(search.location.study_storage):
         state = open_state(search, is_read_only=True)
