@@ -18,6 +18,7 @@ NAMES = {
     "ray.experimental.internal_kv._internal_kv_get",
     "ray.experimental.internal_kv._internal_kv_put",
     "sklearn.utils.validation._check_feature_names",
+    "sklearn.utils.validation._check_sample_weight",
     "torch._dynamo.config.patch",
     "torch._dynamo.exc.FailOnRecompileLimitHit",
     "torch._dynamo.exc.TorchDynamoException",

@@ -128,7 +128,7 @@ def view(table: RankTable) -> View:
     entries = summary.assign(metric=table.metric, ranking=table.ranking).reset_index(names="method")
     for part, frame in (("ranks", table.ranks), ("values", table.values)):
         named = frame.loc[order].set_axis(names, axis="columns")
-        entries[part] = with_none(named).to_dict("records")
+        entries[part] = pd.Series(with_none(named).to_dict("records"))
     return View([main], entries.to_dict("records"), rows, table.notes)
 
 
