@@ -206,7 +206,7 @@ class CalibratedNetwork(nn.Module):
         if self.network is None or self.method is None:
             method = "from_logits" if self.spec.head is None else "from_features"
             raise UserError(
-                f"there is no network for {inputs}, since the trial used imports; call {method}"
+                f"there is no network for {inputs}: the trial used imports; call {method}"
             )
         return self.network, self.method
 
