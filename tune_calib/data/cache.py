@@ -105,7 +105,8 @@ def load_source(info: DatasetInfo, root: Path | None, cache: Path | None) -> Sou
     source = open_source(info, root, cache)
     if info.digest is not None and summarise(source).digest != info.digest:
         raise UserError(
-            f"{info.name}: `data_root` has other images than when this was planned; restore {root}"
+            f"{info.name}: `data_root` {root} contains different images than when this was "
+            "planned; use the original folder, or another `out`"
         )
     if cache is None:  # decode all images, so that a damaged one is found even if it is not used
         return Source(settled(source.train, source), settled(source.test, source))

@@ -92,7 +92,9 @@ def _shown(image: Image.Image, where: str) -> Image.Image:
         is_clear |= image.getchannel("A").getextrema() != (255, 255)
     if is_clear or frames > 1 or not is_plain:
         raise DamagedFileError(
-            f"{where} (mode {mode}, frames: {frames}): save one 8-bit image without transparency"
+            f"{where} (mode {mode}, frames: {frames}) has transparent pixels, several frames, or "
+            "pixels whose range or colours are not known, which viewers show differently; save it "
+            "as one 8-bit grey or RGB image without transparency"
         )
     return image.convert("L" if mode in _GREY else "RGB")
 

@@ -126,7 +126,8 @@ def find_shards(folder: Path, part: str) -> tuple[Path, ...]:
     is_whole = numbers in ([*range(count)], [*range(1, count + 1)])
     if single.is_file() or not is_whole or not is_one_upload:
         raise DamagedFileError(
-            f"{folder} does not have all files {part}-*.parquet of one upload; download it"
+            f"{folder} has {len(files)} of {count} files {part}-*.parquet, or some of several "
+            "uploads; download the missing ones, and keep those of one upload"
         )
     return tuple(files)
 
@@ -184,7 +185,8 @@ def _renumbered(
     if columns.agree and (names is None) != (classes is None):
         verb = "names" if names else "only numbers"
         raise DamagedFileError(
-            f"{file} {verb} its classes, unlike the first training file; give data.classes=[...]"
+            f"{file} {verb} its classes, unlike the first training file; give the names in the "
+            "order of the numbers: data.classes=[...]"
         )
     if names is None or classes is None or names == classes:
         return labels
@@ -233,7 +235,8 @@ def require_range(file: Path, labels: Tensor, classes: int | None) -> None:
     if bool(is_wrong.any()):
         expected = f"0..{classes - 1}" if classes else "0 or above"
         raise DamagedFileError(
-            f"{file} has label {int(labels[is_wrong][0])}, expected {expected}; is it another set?"
+            f"{file} has label {int(labels[is_wrong][0])}, expected {expected}; "
+            "is it another data set?"
         )
 
 

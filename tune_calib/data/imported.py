@@ -76,7 +76,8 @@ class ImportedSplit:
             yield features, outputs
         if are_probabilities:
             raise UserError(
-                f"{self.arrays['logits']}: the rows sum to one; import them as probs=FILE:KEY"
+                f"{self.arrays['logits']}: the rows sum to one, so these are probabilities; import "
+                "them as probs=FILE:KEY"
             )
 
     def chunks(self, mask: Tensor | None = None) -> Iterator[tuple[Tensor, Tensor]]:
@@ -122,7 +123,8 @@ def read_split(name: str, files: Sequence[str], head: LinearHead | None = None) 
     groups, label_name = values.pop("groups", None), str(arrays["labels"])
     if values["labels"].dtype.kind in "OSU":
         raise UserError(
-            f"{label_name} contains text; labels must be integers, the numbers of columns from 0"
+            f"{label_name} contains text; labels must be integers, (samples,); a label is the "
+            "number of its column in the logits, from 0"
         )
     with validation.as_user_error():
         labels = validation.read_labels(values.pop("labels"), label_name)
@@ -161,7 +163,8 @@ def read_head(files: Sequence[str]) -> LinearHead:
     bias = tensors.get("bias", torch.zeros(weight.shape[:1]))
     if weight.ndim != 2 or bias.shape != weight.shape[:1]:
         raise UserError(
-            f"weight is {tuple(weight.shape)} and bias {tuple(bias.shape)}, not (C, D) and (C,)",
+            f"weight is {tuple(weight.shape)} and bias {tuple(bias.shape)}; they must be "
+            "(classes, features) and (classes,)",
             setting="head",
         )
     return LinearHead(weight, bias)
@@ -185,14 +188,20 @@ def _check_roles(where: str, roles: Collection[str], has_head: bool) -> None:
         raise UserError(f"{where} has no labels; {describe_roles(ROLES)}")
     if "probs" in roles and {"logits", "features"} & {*roles}:
         raise UserError(
-            f"{where} has probabilities beside logits or features; select one: logits=FILE:KEY"
+            f"{where} has probabilities beside logits or features, from which they follow; select "
+            "one, e.g. logits=FILE:KEY"
         )
     if "features" in roles and not has_head:
         raise UserError(
-            f"{where} has features, which need the last layer: give its weight and bias as `head`"
+            f"{where} has features, which need the last layer of their network: provide a file "
+            "with weight (classes, features) and bias as `head`, or import only the logits: "
+            "logits=FILE:KEY"
         )
     if not {"logits", "probs", "features"} & {*roles}:
-        raise UserError(f"{where} has no logits or probabilities; {describe_roles(ROLES)}")
+        raise UserError(
+            f"{where} has no logits or probabilities; add them, or features and the last layer in "
+            f"`head`; {describe_roles(ROLES)}"
+        )
 
 
 def _check_shape(rows: Rows, array: Array, samples: int, axes: int, kind: type[Any]) -> None:

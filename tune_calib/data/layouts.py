@@ -49,7 +49,8 @@ def require_classes(problem: str, split: Split, classes: int) -> None:
     counts = torch.bincount(split.labels, minlength=classes)
     if int(counts.min()) == 0:
         raise DamagedFileError(
-            f"{problem} image of class {int(counts.argmin())} (of {classes}); is it complete?"
+            f"{problem} image of class {int(counts.argmin())} (of {classes}); is it complete, and "
+            "are the classes numbered from 0 without gaps?"
         )
 
 

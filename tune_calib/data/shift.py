@@ -189,14 +189,17 @@ def _read_npy(file: Path) -> NDArray[Any]:
 def _refuse_foreign_set(name: str, slot: DataSlot, root: Path | None) -> None:
     if name == HELD_OUT and not slot.held_out_classes:
         raise UserError(
-            f"{HELD_OUT}: hold classes out with data.held_out_classes, e.g. [8, 9]", setting="shift"
+            f"{HELD_OUT}: the network was trained on all classes; hold some out with "
+            "data.held_out_classes, e.g. [8, 9]",
+            setting="shift",
         )
     if name in (NOISE, HELD_OUT):
         return
     info, other = slot.info, DATASETS[name]
     if other.general is not None:
         raise UserError(
-            f"{name} has no fixed classes and sizes; register the images as their own data set"
+            f"{name} has no fixed classes and sizes, so it cannot be a shift set; register the "
+            "images as their own data set"
         )
     if name == info.name:
         raise UserError(f"{name} is in distribution for a network that was trained on it")

@@ -90,7 +90,10 @@ def read_files(tensors_file: Path, record_file: Path) -> tuple[Exported, dict[st
     if content.get("format") != FORMAT:
         raise DamagedFileError(f"{record_file} was not written by tune-calib export")
     if content.get("version") != VERSION:
-        raise UserError(f"{record_file} has a format of another tune-calib; update tune-calib")
+        raise UserError(
+            f"{record_file} has format {short_repr(content.get('version'))} of another "
+            "tune-calib; update tune-calib"
+        )
     record = Exported.model_validate_json(json.dumps(content))  # in JSON, a tuple is a list
     if hash_bytes(tensors) != record.sha256:
         raise DamagedFileError(
@@ -151,7 +154,10 @@ class CalibratedNetwork(nn.Module):
             images = torch.from_numpy(np.array(images))  # a copy: torch needs a writable array
         if not isinstance(images, Tensor) or images.dtype != torch.uint8:
             kind = getattr(images, "dtype", type(images).__name__)
-            raise UserError(f"give raw images as uint8, pixels from 0 to 255, got {kind}")
+            raise UserError(
+                f"give raw images as uint8, pixels from 0 to 255, got {kind}; whether floats are "
+                "scaled or normalised already cannot be known"
+            )
         shape, channels = tuple(images.shape), self.info.channels
         if len(shape) != 4 or shape[1:] not in [(channels, size, size) for size in sizes]:
             shapes = " or ".join(f"(N, {channels}, {size}, {size})" for size in sizes)
@@ -189,7 +195,8 @@ class CalibratedNetwork(nn.Module):
         """
         if self.spec.head is not None:
             raise UserError(
-                f"this trial retrained its head ({self.spec.head.method}); give images or features"
+                f"this classifier retrained its head ({self.spec.head.method}) and reads features "
+                "of the network, not logits; give images or features"
             )
         classes = self.info.classes
         with validation.as_user_error():
@@ -206,7 +213,8 @@ class CalibratedNetwork(nn.Module):
         if self.network is None or self.method is None:
             method = "from_logits" if self.spec.head is None else "from_features"
             raise UserError(
-                f"there is no network for {inputs}: the trial used imports; call {method}"
+                f"there is no network for {inputs}: the trial used imported features or "
+                f"logits; call {method}"
             )
         return self.network, self.method
 
@@ -272,7 +280,8 @@ def load_calibrated(file: str | Path, plugin: str | Path | None = None) -> Calib
     info = spec.data.info
     if record.images is not None and record.images != InputRecord.of(info):
         raise UserError(
-            f"{record_file}: {info.name} has other constants now; use the older tune-calib"
+            f"{record_file}: {info.name} has different sizes or constants in this version of "
+            "tune-calib; load the file with the version that wrote it"
         )
     classifier = Classifier(spec.head, spec.posthoc, unnest("classifier", tensors))
     trained = None

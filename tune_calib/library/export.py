@@ -64,7 +64,8 @@ def export(
     spec = TrialSpec.build(**read_slots(row))
     if spec.posthoc is not None and not is_storable(spec):
         raise UserError(
-            f"{spec.posthoc.method} cannot be exported: its fit is an object of another library"
+            f"the post-hoc method {spec.posthoc.method} cannot be exported: its fit is an object "
+            "of another library, which would have to be pickled; export another trial"
         )
     device = set_up(row, spec)
     artifacts = Store(store)
@@ -124,7 +125,8 @@ def _chosen(out: AnyPath, trial: str | None, best: str | None) -> Row:
     if trial is None and is_search(out):
         if best is not None:
             raise UserError(
-                f"{out} contains a search, which selected already; leave `best` out, or use `trial`"
+                f"{out} contains a search, which selected by its own metrics; leave `best` out, or "
+                "select a trial with `trial`"
             )
         return _chosen_by_search(out)
     rows = read_done(out, is_required=True)
@@ -140,7 +142,8 @@ def _chosen(out: AnyPath, trial: str | None, best: str | None) -> Row:
         return matches[0]
     if len(rows) > 1:
         raise UserError(
-            f"{out} contains {len(rows)} finished trials; select one with `trial` or `best`"
+            f"{out} contains {len(rows)} finished trials; select one with `trial` HASH (e.g. "
+            f"{rows[0]['spec_hash']}) or `best` METRIC, which is judged on select"
         )
     return rows[0]
 
@@ -159,7 +162,10 @@ def _best(out: AnyPath, rows: list[Row], best: str) -> Row:
     """Return the best trial on ``select``; on test, the result would be biased by the choice."""
     split, _, name = best.rpartition("/")
     if split not in ("", "select"):
-        raise UserError(f"{best}: trials are selected on select; use `best` {name}", setting="best")
+        raise UserError(
+            f"{best}: trials are selected on select, never on {split}; use `best` {name}",
+            setting="best",
+        )
     metric = METRICS[name]
     if metric.direction is None:
         raise UserError(f"{best}: {name} {NO_BEST}", setting="best")

@@ -45,7 +45,8 @@ def export_logits(out: AnyPath, store: AnyPath, data_root: Path | None, file: st
         raise UserError(f"{file} must end in .h5 or .hdf5")
     if is_search(out):
         raise UserError(
-            f"{out} is a search, which does not read test; first run: tune-calib evaluate {out}"
+            f"{out} is a search, which does not read test; first run: tune-calib evaluate {out}, "
+            f"then export {out / EVALUATION}"
         )
     rows, h5py = read_done(out, is_required=True), import_h5py(target)
     card, index = target.with_suffix(".json"), target.with_name(f"{target.stem}-experiments.csv")

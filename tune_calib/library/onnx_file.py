@@ -124,7 +124,8 @@ def _exported(plain: _Plain, name: str, inputs: Tensor) -> bytes:
     except Exception as error:
         # torch's message about an operation that ONNX lacks is a page long.
         raise UserError(
-            f"{_describe(plain.calibrated)} cannot be written as ONNX ({type(error).__name__})"
+            f"{_describe(plain.calibrated)} uses an operation that torch cannot write as ONNX "
+            f"({type(error).__name__}); export without ONNX"
         ) from error
     return sink.getvalue()
 

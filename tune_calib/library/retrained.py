@@ -182,10 +182,14 @@ def _own_head(own_head: tuple[Any, Any], rows: Tensor) -> LinearHead:
 def _refuse_lacking(slot: HeadSlot, has_select: bool, has_head: bool) -> None:
     if slot.select != "last" and not has_select:
         raise ValueError(
-            f"select={slot.select} selects an epoch on held-out images: pass them as select"
+            f"select={slot.select} selects an epoch on held-out images: pass them to fit as "
+            "select=(features, labels)"
         )
     start = getattr(slot.params, "start", None)
     if start in ("continued", "frozen") and not has_head:
         raise ValueError(f"start={start} needs own_head=(weight, bias) of the network")
     if getattr(slot.params, "gamma", None) == "val_ratio" and not (has_head and has_select):
-        raise ValueError("val_ratio needs own_head=(weight, bias) and select=(features, labels)")
+        raise ValueError(
+            "gamma=val_ratio needs own_head=(weight, bias) of the network and "
+            "select=(features, labels); or give gamma as a number"
+        )

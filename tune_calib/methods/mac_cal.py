@@ -170,20 +170,24 @@ class MacCalParams(Params):
             )
         if self.evaluation in ("expected", "mc") and self.masking == "destructive":
             raise ValueError(
-                f"evaluation={self.evaluation}, masking=destructive would mask twice; use dense"
+                f"evaluation={self.evaluation} with masking=destructive would mask twice, because "
+                "the stored weights are masked; use evaluation=dense or masking=functional"
             )
         if self.evaluation == "expected" and self.mask_scale == "inverted":
             # The masks are divided by q, so the expected weights are the weights themselves.
             raise ValueError(
-                "evaluation=expected, mask_scale=inverted would scale by q twice; use dense"
+                "evaluation=expected with mask_scale=inverted would scale by q twice; use "
+                "evaluation=dense, which is the expectation in this case"
             )
         if self.start == "frozen" and (self.shape != "linear" or self.masking != "functional"):
             raise ValueError(
-                "start=frozen, which trains no weight, needs shape=linear and masking=functional"
+                "start=frozen needs shape=linear and masking=functional, because the network's own "
+                "head is not trained"
             )
         if self.start == "frozen" and self.evaluation == "dense":
             raise ValueError(
-                "start=frozen, evaluation=dense is the network's own head; use evaluation=last_mask"
+                "start=frozen with evaluation=dense is just the network's own head; use "
+                "evaluation=last_mask, expected or mc"
             )
         return self
 

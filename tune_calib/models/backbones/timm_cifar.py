@@ -86,7 +86,8 @@ def build(channels: int, size: int, init: Init, *, name: str) -> tuple[nn.Module
     except (AssertionError, AttributeError, TypeError, ValueError, RuntimeError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise UserError(
-            f"timm cannot run {name!r} on {channels}x{size}x{size} images ({reason}); use resnet18"
+            f"timm cannot run {name!r} on {channels}x{size}x{size} images ({reason}); "
+            "use another backbone, e.g. resnet18"
         ) from None
     name_last_layer(model, (model.pretrained_cfg or {}).get("classifier"))
     if isinstance(model, ResNet):
