@@ -73,7 +73,7 @@ def test_a_copy_of_another_order_is_one_line(tmp_path):
     test = split_of(10)
     turned = Split(test.images, test.labels.flip(0), test.indices)
     for split in (turned, split_of(10, 2)):
-        with pytest.raises(UserError, match="does not match the labels of the test images"):
+        with pytest.raises(UserError, match="in their order"):
             parts_of("corrupt/fog", DataSlot(dataset="cifar10"), tmp_path, split)
 
 
@@ -115,7 +115,7 @@ def test_shift_words_expand_to_distinct_sets():
 
 
 REFUSED = {
-    "heldout": "hold classes out with data.held_out_classes",
+    "heldout": "hold some out with data.held_out_classes",
     "corruption": "`shift` 'corruption' is unknown; did you mean 'corruptions'?",
     "generated:saturate": "the images of digits are grey",
     "noise:3": "only corruptions and generated",

@@ -215,7 +215,7 @@ def test_absent_later_mixed_and_unnamed_files_are_one_line(exported, tmp_path):
         ("version", 2, "of another tune-calib"),
         ("sha256", "0" * 64, "is not the file that its JSON file describes"),
         ("plugins", {"own": "0123456789abcdef"}, "give it: plugin='own.py'"),
-        ("images", {**about["images"], "mean": [0.5]}, "other constants now"),
+        ("images", {**about["images"], "mean": [0.5]}, "different sizes or constants"),
         ("spec", {**about["spec"], "posthoc": None}, "its spec does not match"),
     ):
         path.write_bytes(seal({**about, key: value}))

@@ -158,7 +158,7 @@ def test_the_export_of_a_search_is_its_choice(tmp_path):
     )
     assert row["spec_hash"] == chosen.specs[0]
     assert row.get("test/ece") is None
-    with pytest.raises(UserError, match="which selected already"):
+    with pytest.raises(UserError, match="selected by its own metrics"):
         _chosen(copy, None, "ece")
     text = (copy / "outcome.json").read_text()
     flipped = text.replace(f'"chosen": {outcome.chosen}', f'"chosen": {outcome.chosen ^ 1}')

@@ -103,7 +103,9 @@ class ExtraEvaluation:
         self.spec, self.store, self.root, self.device = spec, store, root, device
         self.key = shifted_bank_key(spec)
         self._known: set[tuple[Any, ...]] = set()  # checked by ``refuse_other``
-        self._draw = lru_cache(maxsize=2)(draw)  # of the test samples and of the OOD images
+        self._draw = lru_cache(maxsize=2)(  # of the test samples and of the OOD images
+            lambda samples, resamples, seed: draw(torch.arange(samples), resamples, seed)
+        )
         self._network = cache(lambda: network_behind(spec, store, self._development, device))
         self.classifier = cache(
             lambda spec: ensure_classifier(spec, store, self._development, device)

@@ -22,6 +22,7 @@ from tune_calib.files.store import Store
 from tune_calib.library.export import Row, describe_trial, read_done, set_up
 from tune_calib.progress import report_progress
 from tune_calib.results.folders import is_search
+from tune_calib.results.selection import EVALUATION
 from tune_calib.results.tables import read_slots
 from tune_calib.spec.trial import TrialSpec
 from tune_calib.text import format_count
