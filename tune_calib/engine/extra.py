@@ -29,7 +29,7 @@ from tune_calib.engine.bank import (
     train_outputs,
     write_split,
 )
-from tune_calib.engine.classifier import ensure_classifier
+from tune_calib.engine.classifier import Classifier, ensure_classifier
 from tune_calib.engine.predict import ImageCounter, TrainedNetwork, evaluation_batch, output_chunks
 from tune_calib.errors import UserError
 from tune_calib.files.paths import AnyPath
@@ -107,9 +107,7 @@ class ExtraEvaluation:
             lambda samples, resamples, seed: draw(torch.arange(samples), resamples, seed)
         )
         self._network = cache(lambda: network_behind(spec, store, self._development, device))
-        self.classifier = cache(
-            lambda spec: ensure_classifier(spec, store, self._development, device)
-        )
+        self._classifiers: dict[str, Classifier] = {}  # by spec hash
 
     def rows_on(self, name: str, spec: TrialSpec, resamples: int = 0) -> list[Row]:
         images = self.store.images
@@ -261,3 +259,9 @@ class ExtraEvaluation:
 
     def calibrated(self, spec: TrialSpec, split: FeatureSplit) -> Tensor:
         return self.classifier(spec).logits(split).logits[0].double()
+
+    def classifier(self, spec: TrialSpec) -> Classifier:
+        if spec.hash not in self._classifiers:
+            classifier = ensure_classifier(spec, self.store, self._development, self.device)
+            self._classifiers[spec.hash] = classifier
+        return self._classifiers[spec.hash]
