@@ -1,6 +1,7 @@
 """Heads with a leading head axis: K multi-layer perceptrons with stacked weights."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -79,12 +80,29 @@ class _Linear(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
         inputs, weight = ctx.saved_tensors
         of_inputs = torch.bmm(gradient, weight) if ctx.needs_input_grad[0] else None
-        if gradient.device.type != "cpu":
+        heads, batch, outputs = gradient.shape
+        sizes = min(heads, 2), batch, outputs, inputs.shape[2]
+        if gradient.device.type != "cpu" or _sums_alike(*sizes):
             of_weight = torch.bmm(gradient.transpose(1, 2), inputs)
-        else:  # transposed as by autograd, whose sums differ in the last digit from those above
+        else:
             of_weight = torch.empty(weight.shape, dtype=gradient.dtype)
+            # One by one: torch copies a transposed matrix in blocks, but a stack of them entry by
+            # entry.
             transposed = torch.bmm(inputs.transpose(1, 2), gradient)
-            # One by one: torch copies a transposed matrix in blocks, but a stack entry by entry.
             for head_gradient, head_transposed in zip(of_weight, transposed, strict=True):
                 head_gradient.copy_(head_transposed.T)
         return of_inputs, of_weight, gradient.sum(1, keepdim=True)
+
+
+@lru_cache(maxsize=4096)
+def _sums_alike(heads: int, batch: int, outputs: int, inputs: int) -> bool:
+    """Return whether the gradient of the weights equals its transposed form to the last digit.
+
+    Results of all earlier versions were computed in the transposed form. The order in which a
+    processor's matrix library sums depends only on the shapes.
+    """
+    chance = torch.Generator().manual_seed(0)
+    g = torch.randn(heads, batch, outputs, generator=chance)
+    x = torch.randn(1, batch, inputs, generator=chance).expand(heads, -1, -1)
+    direct = torch.bmm(g.transpose(1, 2), x)
+    return torch.equal(direct, torch.bmm(x.transpose(1, 2), g).transpose(1, 2))
