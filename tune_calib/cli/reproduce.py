@@ -64,20 +64,8 @@ def reproduce(
     from tune_calib.experiments.reproduced import TableRequest
 
     tables = [TableRequest(REPRODUCTIONS[name], request, gpu_model) for name in names]
-    # All of them, before the first one starts.
     loaded = option_words(("plugin", word) for word in shell.params["plugin"] or ())
-    planned, lacking = list[_Table](), defaultdict[str, list[str]](list)
-    for each in tables:
-        try:
-            planned.append(_plan(each, loaded, dry_run))
-        except UserError as error:
-            if len(tables) == 1:
-                raise
-            line = as_option(error).removeprefix(f"{each.table.source.path}: ")
-            lacking[line].append(each.table.name)
-    if lacking:
-        lines = "; ".join(f"{line} ({', '.join(names)})" for line, names in lacking.items())
-        raise UserError(f"cannot start: {lines}")
+    planned = _plan_all(tables, loaded, dry_run)
     failures = []
     for table in planned:
         try:
@@ -101,6 +89,25 @@ class _Table(NamedTuple):
     file: "ReadFile"
     plans: "list[Plan]"
     command: str
+
+
+def _plan_all(
+    requests: "Sequence[TableRequest]", loaded: Sequence[str], is_dry: bool
+) -> list[_Table]:
+    """Plan all tables before the first one starts; tables that lack the same share a line."""
+    planned, lacking = list[_Table](), defaultdict[str, list[str]](list)
+    for request in requests:
+        try:
+            planned.append(_plan(request, loaded, is_dry))
+        except UserError as error:
+            if len(requests) == 1:
+                raise
+            line = as_option(error).removeprefix(f"{request.table.source.path}: ")
+            lacking[line].append(request.table.name)
+    if lacking:
+        lines = "; ".join(f"{line} ({', '.join(names)})" for line, names in lacking.items())
+        raise UserError(f"cannot start: {lines}")
+    return planned
 
 
 def _plan(request: "TableRequest", loaded: Sequence[str], is_dry: bool) -> _Table:

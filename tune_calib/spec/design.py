@@ -180,9 +180,12 @@ def _list_fraction(factors: tuple[Factor, ...]) -> list[Cell]:
         if word not in sums:
             words.append(word)
     cells = []
-    for number in range(2 ** word.bit_length()):
-        pairs = zip(factors, words, strict=True)
-        cells.append(frozenset(each.name for each, w in pairs if (number & w).bit_count() % 2))
+    for number in range(2 ** words[-1].bit_length()):
+        chosen = set[str]()
+        for factor, word in zip(factors, words, strict=True):
+            if (number & word).bit_count() % 2:
+                chosen.add(factor.name)
+        cells.append(frozenset(chosen))
     return cells
 
 

@@ -28,7 +28,8 @@ def _list_effects(results: LadderResults, *kinds: str, is_behind: bool = False) 
     if results.run.manifest.design is None:
         return []
     effects = compute_effects(results.run, "ece")
-    return [each for each in effects if each.kind in kinds and each.is_behind == is_behind]
+    chosen = [effect for effect in effects if effect.kind in kinds]
+    return [effect for effect in chosen if effect.is_behind == is_behind]
 
 
 @LADDER_FIGURES.register
@@ -142,10 +143,7 @@ def draw_lattice(results: LadderResults) -> Drawing | None:
     if len(cells) < 2:
         return None
     values = [_ECE.scale * means[lattice.labels[cell]] for cell in cells]
-    letters: dict[str, str] = {}
-    for step in lattice.steps:
-        free = (letter for letter in step.upper() + ascii_uppercase if letter.isalpha())
-        letters[step] = next(letter for letter in free if letter not in letters.values())
+    letters = _abbreviate(lattice.steps)
     # The place of each cell: its position among those of its level, in the order of the steps.
     places: dict[frozenset[str], tuple[float, float]] = {}
     for level, of_level in groupby(sorted(cells, key=len), key=len):
@@ -184,3 +182,11 @@ def draw_lattice(results: LadderResults) -> Drawing | None:
         handlelength=0, handletextpad=0, columnspacing=1.2,
     )  # fmt: skip
     return figure
+
+
+def _abbreviate(steps: tuple[str, ...]) -> dict[str, str]:
+    letters: dict[str, str] = {}
+    for step in steps:
+        free = (letter for letter in step.upper() + ascii_uppercase if letter.isalpha())
+        letters[step] = next(letter for letter in free if letter not in letters.values())
+    return letters
