@@ -175,19 +175,19 @@ class SearchDefinition:
     @cached_property
     def points(self) -> list[Point]:
         """List the points that precede those of the sampler: published values or the whole grid."""
-        first: list[Point] = list(self.candidates.first())
+        first = self.candidates.first()
         if not SAMPLERS[self.sampler].tries_grid:
-            return first
+            return list(first)
         # The levels of all settings of a method may have millions of points.
         limit = None if self.grid else MANY_POINTS
         points: Iterable[Point] = itertools.islice(self.candidates.space.grid(), limit)
         if SAMPLERS[self.sampler].is_local:
             space = self.candidates.space
             points = space.around(space.active(self.around or self.candidates.defaults))
-        for point in points:
-            if point not in first:
-                first.append(point)
-        return first
+        unique: dict[frozenset[tuple[str, Choice]], Point] = {}
+        for point in itertools.chain(first, points):
+            unique.setdefault(frozenset(point.items()), point)
+        return list(unique.values())
 
     @property
     def plugins(self) -> set[str]:
