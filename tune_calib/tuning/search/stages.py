@@ -112,9 +112,13 @@ class Stages:
         trials = list(chain.from_iterable(self.baselines))
         return list(dict(zip(list_hashes(trials), trials, strict=True)).values())
 
-    def is_published(self, point: Point) -> bool:
-        """Return whether a point passes all stages in any case."""
-        return dict(point) in self.definition.points
+    def is_exempt(self, point: Point) -> bool:
+        """Return whether a point passes all stages in any case.
+
+        In a race all published points do, and with rungs the method's defaults.
+        """
+        points = self.definition.points
+        return dict(point) in (points[:1] if self.rungs else points)
 
     def check(self) -> None:
         """Refuse a race or halving that cannot compare the suggestions."""

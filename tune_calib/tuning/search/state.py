@@ -383,7 +383,7 @@ class StudySource:
             passed = {s.number: state.summarise(s, batch.stage + 1) for s in batch.active}
             selected = batch.rule.select(passed, len(batch.suggestions))
             batch.active = [
-                s for s in batch.active if s.number in selected or stages.is_published(s.params)
+                s for s in batch.active if s.number in selected or stages.is_exempt(s.params)
             ]
             batch.stage += 1
             self._begin_stage(batch)

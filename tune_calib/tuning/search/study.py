@@ -143,8 +143,11 @@ class SearchStudy:
     def _list_hidden(
         self, trials: Sequence[FrozenTrial], first_hidden: int | None = None
     ) -> dict[str, list[int]]:
-        """Return the attribute by which later decisions read what a new suggestion could read."""
-        if self._stages.count < 2:
+        """Return the attribute by which later decisions read what a new suggestion could read.
+
+        Those on heads read all earlier batches.
+        """
+        if self._stages.count < 2 or self._stages.slot == "head":
             return {}
         start = len(trials) if first_hidden is None else first_hidden
         return {
