@@ -76,6 +76,8 @@ def write_outcome(state: SearchState, location: RunLocation) -> None:
 def count_epochs(state: SearchState) -> tuple[int, int]:
     """Count the epochs that the suggestions so far have trained, and those that were saved."""
     epochs, trained, complete = list[int](), 0, 0
+    if state.candidates.kind == "posthoc":  # all of them share their networks
+        return 0, 0
     for trials in state.stages.list_trials({}, 0):
         epochs.append(sum(getattr(trial.spec, state.stages.slot).epochs for trial in trials))
     for passed in state.passed.values():
@@ -94,9 +96,10 @@ def describe_stages(state: SearchState) -> list[str]:
     counts = Counter[str](result.status for result in state.results.values())
     early = "stopped" if state.definition.halving else "raced"
     trained, saved = count_epochs(state)
+    share = saved / max(1, trained + saved)
     lines = [
         f"{counts.total()} suggestions, {counts['done']} complete and {counts[early]} {early}; "
-        f"{trained:,} epochs trained, {saved:,} saved ({saved / (trained + saved):.0%})"
+        f"{trained:,} epochs trained, {saved:,} saved ({share:.0%})"
     ]
     if state.definition.halving:
         taus = state.compute_taus(state.results)
