@@ -293,6 +293,10 @@ def _read_slot(slot: str, text: str) -> dict[str, Any]:
     values.pop("seed", None)
     if slot == "data":
         values.pop("split_seed", None)
+    if pool := values.pop("pool", None):
+        values["pooled"] = f"{len(pool['members'])} members, mean of {pool['average']}"
+        if "posthoc" in pool:
+            values["pooled"] += f" after {pool['posthoc']['method']} of each"
     values.update(values.pop("params", {}))
     plain = (bool, int, float, str)
     return {

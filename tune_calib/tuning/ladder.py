@@ -27,7 +27,7 @@ from tune_calib.results.manifests import (
 from tune_calib.spec import plugins
 from tune_calib.spec.design import fit_design
 from tune_calib.spec.ladder import LADDERS, Design, Ladder, PlannedTrial, expand, select_rungs
-from tune_calib.spec.names import IN_PROCESS
+from tune_calib.spec.names import IN_PROCESS, POOL
 from tune_calib.spec.plugins import Plugin
 from tune_calib.spec.recipe import RECIPES
 from tune_calib.spec.request import AblateRequest, CompareRequest, LadderOptions
@@ -125,6 +125,12 @@ class LadderRun:
         for trial in new.planned:
             if old_hashes.get(cell(trial), trial.spec_hash) != trial.spec_hash:
                 label = next(rung.label for rung in new.rungs if rung.index == trial.rung)
+                if label.startswith(POOL):
+                    raise UserError(
+                        f"{out} has {label!r} over fewer or more seeds, and a pool of others is "
+                        "another one; set pool.size, or name another `out`",
+                        setting="out",
+                    )
                 raise UserError(
                     f"{out} was begun by a version of the program with other defaults ({label!r} "
                     "would now be another trial); report still reads it, but to continue, name "
