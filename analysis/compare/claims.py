@@ -161,7 +161,7 @@ def measure(run: Run, comparison: Comparison, than: str) -> Changes:
     values = values[list(weights)].dropna()
     span = max((n for label, n in pooled_seeds(run).items() if label in weights), default=1)
     if span > 1:
-        values = values.groupby(values.index // span).mean().rename_axis(values.index.name)
+        values = values.groupby(values.index // span).mean()
     number = comparison.number if len(weights) == 1 else 0.0
     change = tied(values @ pd.Series(weights) - number).to_numpy()
     basis = str(values.index.name).replace("_seed", "s")

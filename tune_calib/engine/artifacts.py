@@ -210,7 +210,10 @@ def ensure_bank(
 
     def make(old: _Bank | None) -> None:
         if pool is not None:
-            banks = [open_member(kind, member, store, splits, device) for member in spec.members]
+            banks = []
+            for each in spec.members:
+                of_each = bank_key(each, None)
+                banks.append(ensure_bank(kind, each, of_each, store, splits, device, False))
             build_pool_bank(folder, key, pool, banks)
             return
         development, test = splits()
@@ -223,18 +226,6 @@ def ensure_bank(
         build_bank(folder, key, network, spec.data.info, development, test, with_train=has_train)
 
     return store.ensure(folder, "bank", kind, make, suffices)
-
-
-def open_member(
-    kind: type[_Bank],
-    member: TrialSpec,
-    store: Store,
-    splits: Callable[[], tuple[Development, Split | None]],
-    device: torch.device,
-) -> _Bank:
-    """Return the clean bank of a member of a pool, built if it is absent."""
-    key = bank_key(member, None)
-    return ensure_bank(kind, member, key, store, splits, device, with_train=False)
 
 
 def has_network(spec: TrialSpec, store: Store) -> bool:

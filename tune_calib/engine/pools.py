@@ -9,9 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tune_calib.engine.bank import BankKey, DevelopmentBank, StoredSamples, write_split
+from tune_calib.engine.bank import BankKey, DevelopmentBank, FeatureSplit, write_split
 from tune_calib.engine.evaluate import SplitLogits, fit_transform
-from tune_calib.errors import UserError
 from tune_calib.files.paths import AnyPath
 from tune_calib.files.store import write_folder
 from tune_calib.methods._base import PostHocMethod
@@ -67,7 +66,7 @@ class PooledMembers:
                 split = SplitLogits(calib.logits[None], calib.labels)
                 self.transforms[place] = fit_transform(pool.posthoc, split, checks_harm=False)
 
-    def calibrate(self, splits: Sequence[Any]) -> list[Tensor]:
+    def calibrate(self, splits: Sequence[FeatureSplit]) -> list[Tensor]:
         """Return the logits (N, C) of each member on a split, float64."""
         calibrated = []
         for split, transform in zip(splits, self.transforms, strict=True):
@@ -77,7 +76,7 @@ class PooledMembers:
             calibrated.append(logits[0])
         return calibrated
 
-    def write(self, path: Path, splits: Sequence[Any]) -> list[Tensor]:
+    def write(self, path: Path, splits: Sequence[FeatureSplit]) -> list[Tensor]:
         """Write the average on a split; return the logits of the members."""
         members, first = self.calibrate(splits), splits[0]
         logits = average(members, self.pool.average)
@@ -103,7 +102,6 @@ def build_pool_bank(
         of_members = [bank.evaluated() for bank in banks]
         for name in of_members[0]:
             splits = [of_member[name] for of_member in of_members]
-            refuse_other_samples(name, splits)
             logits = members.write(path / f"{name}.arrow", splits)
             if name in REPORTED:
                 for quantity, value in measure_diversity(logits, pool.average).items():
@@ -111,13 +109,3 @@ def build_pool_bank(
         manifest["made_s"] = time.monotonic() - started
 
     write_folder(folder, fill, manifest)
-
-
-def refuse_other_samples(name: str, splits: Sequence[StoredSamples]) -> None:
-    """Raise if the members of a pool were not evaluated on the same samples."""
-    for split in splits[1:]:
-        if not torch.equal(split.labels, splits[0].labels):
-            raise UserError(
-                f"the members of a pool need the same samples in the same order, but the labels of "
-                f"`{name}` differ; pool only models of one data set"
-            )
