@@ -169,10 +169,10 @@ class NetworkTraining:
 
 
 def load_network(spec: TrialSpec, store: Store, device: torch.device) -> TrainedNetwork:
+    if spec.members:
+        raise UserError("this needs a single network, which a pool does not have; use its members")
     if spec.data.imported is not None:
         raise UserError("this needs a network, which imported data do not have")
-    if spec.members:
-        raise UserError("this needs a single network, which a pool does not have")
     tensors, manifest = read_tensors(store.folder("networks", spec.network_id))
     # Some methods store a number for each sample. The number of samples is in the manifest, so that
     # no images are read.
