@@ -22,7 +22,7 @@ from analysis.compare.intervals import ALPHA, Floats, half_width, noise_floors, 
 from analysis.load import Run
 from analysis.tables.latex import label_of
 from analysis.tables.table import Table
-from analysis.text import Cell, full_stops
+from analysis.text import LEAST_P, Cell, full_stops
 from analysis.tidy import parted
 from tune_calib.errors import UserError
 from tune_calib.spec.metrics import METRICS
@@ -78,6 +78,12 @@ class Decision:
         metric = METRICS[self.metric]
         return f"{metric.scale * self.margin:.3g}{UNITS[metric.unit]}"
 
+    @property
+    def sentence(self) -> str:
+        """Return the decision as a sentence for a paper, with one interval and one p."""
+        text = f"By the {METRICS[self.metric].title}, {self.method} is "
+        return f"{text}{self.relation_to(self.reference)}; what varies: {self.over}."
+
     def relation_to(self, name: str) -> str:
         relation = {
             "equivalent": f"equivalent to {name} within {self.margin_text}",
@@ -86,7 +92,13 @@ class Decision:
         size, low, high = (
             format_change(self.metric, value) for value in (self.difference, self.low, self.high)
         )
-        details = self.why or f"{_percent(self.level)} interval {low} to {high}"
+        details = self.why
+        if not details:
+            p = self.p_equivalent if self.outcome == "equivalent" else self.p
+            holm_name = " (Holm)" if self.level > 1 - ALPHA else ""
+            sign = "" if p < LEAST_P else "= "
+            details = f"{_percent(self.level)} interval {low} to {high}"
+            details += f", p{holm_name} {sign}{Cell.p(p).text}"
         if not np.isnan(self.difference):
             details = f"difference {size}{UNITS[METRICS[self.metric].unit]}, {details}"
         return f"{relation} ({details})"
@@ -237,6 +249,10 @@ def describe_rules(decisions: Sequence[Decision]) -> list[str]:
     lines = [f"What varies: {over}" for over in dict.fromkeys(map(attrgetter("over"), tested))]
     if first.basis in ("heads", "samples"):
         lines.append("The decisions are about this network, not about others")
+    if first.basis == "splits":
+        lines.append("The decisions are about the networks of this run, not about others")
+    else:
+        lines.append("The draw of select and calib does not enter (--split-seeds 5 repeats it)")
     correction, level = "", "Intervals: 95 %"
     if len(decisions) > 1:
         correction = f", with Holm's correction over {len(decisions)} comparisons"

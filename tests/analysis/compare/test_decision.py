@@ -9,10 +9,11 @@ from scipy import integrate, stats
 
 import tune_calib
 from analysis.compare.claims import Changes, measure
-from analysis.compare.decision import decide, decide_runs, decide_sums, margin_of
+from analysis.compare.decision import decide, decide_runs, decide_sums, describe_rules, margin_of
 from analysis.compare.difference import difference
+from analysis.compare.gather import over_seeds
 from analysis.compare.intervals import noise_floor
-from analysis.compare.significance import interaction
+from analysis.compare.significance import add_decisions, interaction, judge, view
 from analysis.ladder import tables
 from analysis.load import load
 from tests import fake_results
@@ -152,6 +153,29 @@ def test_one_network_is_decided_by_the_paired_bootstrap_of_its_test_samples(tmp_
     assert decision.over == "the test samples of this network"
     done = here("analyze", "significance", tmp_path, "--test", "t", "--baseline", "vanilla")
     assert "The decisions are about this network, not about others." in done.stdout
+    assert (
+        "The draw of select and calib does not enter (--split-seeds 5 repeats it)." in done.stdout
+    )
+    alone = fake_results.with_manifest(run, paired_seeds=False, network_seeds=[0])
+    verdict = add_decisions(alone, judge(over_seeds(alone, "ece"), "t", "vanilla"))
+    spread, decided = view(verdict).tables
+    assert "Neither spread nor interval is that of a difference" in spread.caption
+    assert (decided.key, decided.is_main) == ("decisions", True)
+    first = decided.notes[-3]
+    cells = decided.records[0]
+    assert first.startswith(
+        "By the ECE, + one is better than vanilla (difference \N{MINUS SIGN}2.00"
+    )
+    assert f"p (Holm) {cells['p (Holm)'].text}); what varies: the test samples" in first
+
+
+def test_over_splits_the_caption_says_that_their_draw_enters(tmp_path):
+    splits = change(-0.01)
+    (decision,) = decided((splits, 0.001), metric="nll", basis="splits")
+    rules = ". ".join(describe_rules([decision]))
+    assert "3 splits of the data, which overlap, and the test samples" in rules
+    assert "about the networks of this run" in rules
+    assert "--split-seeds" not in rules
 
 
 def test_without_draws_a_bound_or_the_option_is_named(tmp_path):
