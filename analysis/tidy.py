@@ -253,8 +253,8 @@ def match_seeds(rows: pd.DataFrame, names: Sequence[str] = SEEDS) -> pd.DataFram
 def pooled_seeds(run: Run) -> dict[str, int]:
     """Return how many network seeds each pool of a rung has, by the labels of rungs with pools."""
     seeds = {}
-    networks: dict[int, str] = run.trials.groupby("rung")["network"].first().to_dict()
-    for rung, network in networks.items():
+    networks = run.trials.drop_duplicates("rung").dropna(subset="network")
+    for rung, network in zip(networks["rung"], networks["network"], strict=True):
         if pool := json.loads(network).get("pool"):
             members = {member.get("seed") for member in pool["members"]}
             seeds[run.labels[rung]] = len(members)
