@@ -67,7 +67,7 @@ def find_needs(
     reads_shifts: bool = True,
 ) -> Needs:
     """Count remaining work; ``hours`` is the budget of a search that has one in hours."""
-    networks = [job.first.spec for job in work.networks]
+    networks = [job.first.spec for job in work.networks if not job.first.spec.members]
     if isinstance(run, SearchRun):
         return _find_needs_of_search(run, networks, hours)
     planned = len(run.planned_trials)
