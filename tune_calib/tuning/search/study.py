@@ -144,8 +144,10 @@ class SearchStudy:
         """Draw a new point from the copy, or take ``first``, and add it to both studies."""
         seed = child_seed(self._definition.sampler_seed, "ask ", number) % 2**32
         visible.sampler = self._sampler.build(seed)
-        open_trials = visible.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
-        hidden = [trial.number for trial in open_trials]
+        attributes = {}
+        if self._stages.count > 1 and self._stages.slot == "network":
+            open_trials = visible.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+            attributes[HIDDEN] = [trial.number for trial in open_trials]
         for point in first:
             visible.enqueue_trial(dict(point))
         for draw in itertools.count():
@@ -162,8 +164,8 @@ class SearchStudy:
             if first or frozenset(trial.params.items()) not in tried:
                 break
             visible.tell(trial.number, state=TrialState.FAIL)  # which no sampler reads
-        if self._stages.count > 1 and self._stages.slot == "network":
-            trial.set_user_attr(HIDDEN, hidden)
+        for name, value in attributes.items():
+            trial.set_user_attr(name, value)
         self._study.add_trial(trial)
         return self._trials()[number]  # the copy may have another number
 
