@@ -212,7 +212,7 @@ def over_seeds(run: Run, metric: str, split: str = "test") -> Matched:
     # The network's own head has no head seed, and no split seed where only select and calib are
     # drawn; its value is repeated in every block.
     values = tidy.match_seeds(rows, [block]).sort_index()
-    values = values.reindex(columns=list(run.labels.values()))
+    values = tidy.repeat_pools(run, values.reindex(columns=list(run.labels.values())))
     fixed = tuple(rows[rows[block].isna()].dropna(subset="value")["method"].unique())
     notes = [f"{method} has one trial, which is repeated in every block" for method in fixed]
     unit = "network seed" if run.manifest.paired_seeds else "network seed, head seeds averaged"

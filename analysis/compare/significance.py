@@ -18,6 +18,7 @@ from analysis.tables.latex import label_of
 from analysis.tables.render import View, json_records
 from analysis.tables.table import Table
 from analysis.text import LEAST_P, NOTHING, Cell, Record, full_stops, records_of
+from analysis.tidy import pooled_seeds
 from tune_calib.errors import UserError
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.metrics import METRICS, column
@@ -66,6 +67,8 @@ def for_report(run: Run, test: str) -> list[DeclaredTest]:
     if len(run.rungs) < 2 or not are_rivals(run):
         return []
     matched = over_seeds(run, "ece")
+    # A pool covers several blocks; decisions on pools have a table of their own.
+    matched = replace(matched, values=matched.values.drop(columns=list(pooled_seeds(run))))
     if matched.values.notna().any().sum() < 2:
         return []
     if run.base_note:
