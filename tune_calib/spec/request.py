@@ -405,7 +405,7 @@ class Sampling(Part):
     population: Annotated[int, OptionHelp(SEARCHING)] = Field(8, ge=1)
     """suggestions in a batch (head methods)"""
     at_once: Annotated[int | None, OptionHelp(WHERE, "all cores")] = Field(None, ge=1)
-    """number of parallel Ray trials"""
+    """number of trials in parallel"""
     trials: Annotated[int, OptionHelp(SEARCHING)] = Field(64, ge=1)
     """number of suggestions to try"""
     grid: Grid = None

@@ -136,10 +136,12 @@ class RunLocation:
         return self.address != IN_PROCESS
 
     def at_once(self, threads: int = 1) -> int:
-        """Return how many trials run in parallel on this machine; one without Ray."""
+        """Return how many trials of a search run in parallel on this machine."""
         from tune_calib.engine.machine import count_cores  # imports torch, which is slow
 
-        return max(1, count_cores() // threads) if self.uses_ray else 1
+        if not self.uses_ray and (self.gpus or self.chooses_gpus):
+            return 1
+        return max(1, count_cores() // threads)
 
 
 @dataclass(frozen=True)

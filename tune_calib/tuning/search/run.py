@@ -82,9 +82,9 @@ class SearchRun:
 
     def check(self) -> None:
         definition = self.definition
-        if not self.location.uses_ray and self.at_once > 1:
+        if self.location.gpus and not self.location.uses_ray and self.at_once > 1:
             raise UserError(
-                f"{self.at_once} needs Ray: with `address` {IN_PROCESS} trials run one by one",
+                f"{self.at_once} needs Ray: with `address` {IN_PROCESS} one process uses the GPU",
                 setting="at_once",
             )
         refuse_large(self.length * len(self.resolved.seeds.pairs()))
@@ -219,7 +219,8 @@ class SearchRun:
             yield JobSource("baseline", work.networks, provenance, work.head_batches)
         state.read_rows()
         _ = state.baseline  # refuses a failed baseline before any suggestion
-        yield StudySource(state, provenance, self.at_once, tracker)
+        is_ordered = not self.location.uses_ray
+        yield StudySource(state, provenance, self.at_once, tracker, is_ordered=is_ordered)
 
     def finish(self, state: SearchState) -> Result:
         write_outcome(state, self.location)
@@ -286,7 +287,7 @@ def build_search_run(request: SearchRequest, resolved: ResolvedRequest, command:
 
 
 def count_at_once(definition: SearchDefinition, location: RunLocation) -> int:
-    """Count the Ray trials of a search that this machine runs in parallel."""
+    """Count the trials of a search that this machine runs in parallel."""
     threads = definition.candidates.trials({}, 0)[0].spec.network.threads
     if definition.candidates.kind == "head":
         threads = HEAD_THREADS
@@ -311,7 +312,7 @@ def load_search(out: AnyPath, study_storage: str | None, address: str | None = N
         study_storage=find_storage(out, study_storage, manifest.study_storage),
     )
     at_once = manifest.at_once
-    if address is not None and IN_PROCESS in (address, manifest.address):
+    if address is not None and (address == IN_PROCESS) != (manifest.address == IN_PROCESS):
         at_once = count_at_once(definition, location)
     return SearchRun(definition, manifest.trials, location, at_once)
 

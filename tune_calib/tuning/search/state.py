@@ -195,14 +195,20 @@ class StudySource:
 
     Batches of heads are suggested and settled in order, a fixed number of them at a time. The
     results behind a suggestion then do not depend on the speed of the actors, so that a search
-    repeats to the last digit; one of networks only does with one Ray trial at a time.
+    repeats to the last digit. One of networks does without Ray, where the number of jobs at once
+    decides which results a suggestion sees; on Ray, it only does with one trial at a time.
     """
 
     at_once: int | None
     kinds: Mapping[str, int]
 
     def __init__(
-        self, state: SearchState, provenance: Provenance, at_once: int, tracker: Tracker
+        self,
+        state: SearchState,
+        provenance: Provenance,
+        at_once: int,
+        tracker: Tracker,
+        is_ordered: bool = False,  # also if it trains networks
     ) -> None:
         self.tracker = tracker
         self.state, self.provenance, self.planned = state, provenance, state.planned
@@ -216,6 +222,9 @@ class StudySource:
         self.size, self.lag = 1, inf
         if self.is_head:
             self.size, self.lag = definition.population, definition.lag
+        elif is_ordered:  # as few as keep all processes busy
+            self.lag = ceil((at_once - 1) / pairs) + 1
+        self.is_ordered = self.is_head or is_ordered
         self.largest = find_largest(definition, at_once)
         self.suggested = 0
         self.queue: deque[Job] = deque()
@@ -229,9 +238,9 @@ class StudySource:
                 return None
             numbers = range(self.suggested, min(self.suggested + self.size, self.planned))
             first_hidden = None
-            if self.is_head:
+            if self.is_ordered:
                 # An extended search may have more results by now than one of this length had.
-                first_hidden = max(0, self.suggested - (self.state.definition.lag - 1) * self.size)
+                first_hidden = max(0, self.suggested - int(self.lag - 1) * self.size)
             batch = self.state.study.suggestions(numbers, first_hidden)
             if not batch:
                 return OVER
@@ -266,6 +275,6 @@ class StudySource:
                     self.state.settle(suggestion)
                 self.open.remove(batch)
                 is_new = True
-            elif self.is_head:
+            elif self.is_ordered:
                 break
         return is_new
