@@ -325,8 +325,10 @@ def describe_machine(run: LadderRun | SearchRun) -> str:
     if location.gpus_reason:
         text += f" ({location.gpus_reason})"
     at_once = count_parallel(run, threads)
-    if not location.uses_ray and at_once == 1:
+    if not (location.uses_ray or location.is_shared) and at_once == 1:
         return f"{text}, one trial after the other in this process"
+    if location.is_shared:
+        return f"{text}; jobs are shared by all processes that run the same command"
     if location.uses_ray and location.address:
         return f"{text}; runs on the Ray cluster at {location.address}"
     return f"{text}, up to {at_once} in parallel"

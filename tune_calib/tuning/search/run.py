@@ -82,7 +82,9 @@ class SearchRun:
 
     def check(self) -> None:
         definition = self.definition
-        if self.location.gpus and not self.location.uses_ray and self.at_once > 1:
+        location = self.location
+        is_alone = not (location.uses_ray or location.is_shared)
+        if location.gpus and is_alone and self.at_once > 1:
             raise UserError(
                 f"{self.at_once} needs Ray: with `address` {IN_PROCESS} one process uses the GPU",
                 setting="at_once",

@@ -2,17 +2,18 @@
 
 import contextlib
 import itertools
+import os
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from multiprocessing.connection import Connection, Pipe, wait
 from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-from tune_calib.engine.machine import count_cores, memory_size
+from tune_calib.engine.machine import count_cores, memory_size, set_cores
 from tune_calib.errors import RefusedError
 from tune_calib.progress import ProgressEvent, listening
 from tune_calib.spec import plugins
@@ -130,12 +131,17 @@ class JobRunner:
 
 
 class JobProcess:
-    def __init__(self) -> None:
+    def __init__(self, variables: Mapping[str, str] | None = None) -> None:
         self.connection, other_end = Pipe()
         number = other_end.fileno()
         command = [sys.executable, "-c", f"from {__name__} import serve; serve({number})"]
         # In a session of its own, so that Ctrl-C interrupts the driver only.
-        self._process = subprocess.Popen(command, pass_fds=[number], start_new_session=True)
+        self._process = subprocess.Popen(
+            command,
+            pass_fds=[number],
+            start_new_session=True,
+            env={**os.environ, **(variables or {})},
+        )
         other_end.close()
 
     def begin(self, config: dict[str, Any]) -> None:
@@ -172,7 +178,9 @@ def serve(number: int) -> None:
     ):
         while True:
             try:
-                ended = runner.run(driver.recv(), lambda job, result: driver.send(result))
+                config = driver.recv()
+                set_cores(config["job"].get("cores", 1))
+                ended = runner.run(config, lambda job, result: driver.send(result))
                 if isinstance(ended, str):
                     driver.send(ended)
             except RefusedError as error:
