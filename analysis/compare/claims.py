@@ -102,10 +102,11 @@ def _decide(undecided: Verdict, changes: Changes, comparisons: int) -> Verdict:
     gain = gain_of(undecided.comparison, mean)
 
     def is_enough(seeds: int) -> bool:
-        return len(values) > 1 and half_width(float(values.std(ddof=1)), seeds, error) < abs(gain)
+        spread = float(values.std(ddof=1)) / math.sqrt(seeds)
+        return half_width(spread, seeds - 1, error) < abs(gain)
 
     needed = None
-    if is_enough(_MANY):
+    if len(values) > 1 and is_enough(_MANY):
         needed = bisect_left(range(_MANY), True, lo=MIN_PAIRS, key=is_enough)
     if len(values) < MIN_PAIRS and not changes.is_one:
         why = f"{len(values)} of at least {MIN_PAIRS} seeds"

@@ -117,7 +117,10 @@ def view(verdict: DeclaredTest) -> View:
         "sd": map(cell, spreads["sd"]),
         "95 % interval of the mean (t)": map(span, spreads["low"], spreads["high"]),
     }
-    caption = f"{head}: mean and spread of each method over blocks."
+    caption = (
+        f"{head}: mean and spread of each method over blocks, for the same test samples. Neither "
+        "spread nor interval is that of a difference, of other test samples or of other networks."
+    )
     spread = Table("spread", caption, records_of(columns), label=f"{label}-spread")
     if result is None:
         key, first, table = "comparisons", _TESTS[verdict.test][2], verdict.comparisons
@@ -141,7 +144,12 @@ def view(verdict: DeclaredTest) -> View:
     heads = ["p", "p (Holm)", first, "95 % interval", "pairs"]
     tables = [spread, Table(key, caption, records, first=heads, label=label, is_main=True)]
     if verdict.decisions:
-        tables.append(decisions_table(verdict.decisions, f"against {verdict.baseline}"))
+        decided = decisions_table(verdict.decisions, f"against {verdict.baseline}")
+        sentences = [decision.sentence for decision in verdict.decisions]
+        tables.append(replace(decided, notes=sentences))
+    if verdict.decisions and matched.why_no_test:
+        notes = [*full_stops([f"No other test: {matched.why_no_test}", *matched.notes]), *sentences]
+        tables = [spread, replace(tables[-1], is_main=True, notes=notes)]
     frame = spreads.merge(numbers, on="method", how="left")
     return View(tables, _content(verdict), frame)
 
@@ -204,7 +212,9 @@ def _content(verdict: DeclaredTest) -> dict[str, Any]:
     }  # fmt: skip
     if (result := verdict.friedman) is None:
         content["comparisons"] = json_records(verdict.comparisons)
-        content["decisions"] = json_records(pd.DataFrame(verdict.decisions))
+        decided = pd.DataFrame(verdict.decisions)
+        decided["sentence"] = [decision.sentence for decision in verdict.decisions]
+        content["decisions"] = json_records(decided)
     else:
         test: dict[str, Any] = {"blocks": result.blocks}
         for name in ("statistic", "p", "critical_difference"):
