@@ -263,7 +263,7 @@ def test_promotions_stop_when_short_schedules_tell_nothing(tmp_path, monkeypatch
     promoted = [n for n, stages in state.passed.items() if len(stages) > 1]
     pairs = [sum(n < 9 * k for n in promoted) for k in range(7)]
     first = next(k for k, count in enumerate(pairs) if count >= 12)
-    assert max(promoted) < 9 * first
+    assert max(promoted) < 9 * (first + 1)  # a bracket does not read the one before it
     assert any("no more are promoted" in line for line in describe_stages(state))
 
 
