@@ -82,8 +82,8 @@ class RungRecord(_Record):
     )
 
 
-def _omitted(description: str) -> Any:
-    return Field(None, exclude_if=lambda value: value is None, description=description)
+def _omitted(description: str, default: Any = None) -> Any:
+    return Field(default, exclude_if=lambda value: value == default, description=description)
 
 
 # A dataclass needs a fifth of the memory of a model, and a run may have 200,000 of them.
@@ -265,6 +265,7 @@ class SuggestionRecord(_Record):
     drop: float | None = Field(description="loss of accuracy; null if not done")
     is_within: bool = Field(description="whether it is done and its drop is within the guard")
     specs: list[str] = Field(description="hashes of its trial specs")
+    crashes: list[str] = _omitted("cause of each trial that crashed; omitted without any", [])
 
 
 class Importance(_Record):
@@ -302,6 +303,7 @@ class SearchOutcome(_Manifest):
     chosen: int | None = Field(description="number of the selected suggestion")
     importance: Importance = Field(description="importance of the settings")
     command: str | None = Field(None, description="command that trains the choice")
+    stopped: str = _omitted("what a limit of time left undone; omitted if nothing", "")
 
 
 class ReadRecord(_Record):

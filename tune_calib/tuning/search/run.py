@@ -35,7 +35,7 @@ from tune_calib.tuning.folder import (
 from tune_calib.tuning.progress.tracker import Tracker
 from tune_calib.tuning.resolve import resolve_files
 from tune_calib.tuning.search.definition import Candidates, Objective, SearchDefinition, list_hashes
-from tune_calib.tuning.search.outcome import write_outcome
+from tune_calib.tuning.search.outcome import NO_ROW, write_outcome
 from tune_calib.tuning.search.state import SearchState, StudySource
 from tune_calib.tuning.search.storage import find_storage, lost_database
 from tune_calib.tuning.search.study import SearchStudy
@@ -222,9 +222,9 @@ class SearchRun:
         yield StudySource(state, provenance, self.at_once, tracker)
 
     def finish(self, state: SearchState) -> Result:
-        write_outcome(state, self.location)
+        write_outcome(state, self.location, stopped="")
         errors, names = state.errors, state.crashed.values()
-        crashed = [errors.get(name, "no result row was written") for name in names]
+        crashed = [errors.get(name, NO_ROW) for name in names]
         return Result(crashed, state=state)
 
 
