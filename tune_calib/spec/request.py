@@ -267,15 +267,27 @@ class Forecast(Part):
     """GPU for which a dry run estimates the hours, e.g. A100-80GB"""
 
 
-class LadderOptions(Part):
+class TimeLimit(Part):
+    """A limit of the time of a command."""
+
+    max_hours: Annotated[float | None, OptionHelp(WHERE)] = Field(None, gt=0)
+    """start no trial after this many hours; running ones finish"""
+
+
+class TrialLimit(Part):
+    """A limit of the time of each trial of a search."""
+
+    trial_hours: Annotated[float | None, OptionHelp(WHERE)] = Field(None, gt=0)
+    """end a network, or a batch of heads, as crashed if its epochs take more hours"""
+
+
+class LadderOptions(TimeLimit):
     """Options of a ladder or comparison that do not change its trials."""
 
     shift: Annotated[Words, OptionHelp(EXTRAS)] = ()
     """evaluate on shifted data: corruptions, noise or a data set"""
     bootstrap: Annotated[int, OptionHelp(EXTRAS)] = 0
     """bootstrap draws for confidence intervals over test samples"""
-    max_hours: Annotated[float | None, OptionHelp(WHERE)] = Field(None, gt=0)
-    """start no trial after this many hours; running ones finish"""
 
     @field_validator("bootstrap")
     @classmethod
@@ -376,8 +388,6 @@ class CompareRequest(Choice, Tuning, LadderRequest):
         if self.grid and (self.tune or self.all):
             other = "tune" if self.tune else "all"
             raise ValueError(f"`grid` names the values of settings, so `{other}` does not apply")
-        if self.tune and self.max_hours is not None:
-            raise ValueError("`max_hours` does not stop the searches of `tune`; leave it out")
         return self
 
 
@@ -435,7 +445,7 @@ class Storage(Part):
     """URL of a database for the Optuna study"""
 
 
-class SearchRequest(Retry, Storage, Sampling, TrialsRequest):
+class SearchRequest(Retry, TimeLimit, TrialLimit, Storage, Sampling, TrialsRequest):
     """A search of the settings of a method or pipeline."""
 
     method: Annotated[Pipeline, OptionHelp(names=lambda: SPACES)]
@@ -451,7 +461,7 @@ class Continuation(Acceptance, Storage):
     address: Annotated[Address, OptionHelp(WHERE, "that of the search")] = None
 
 
-class ResumeRequest(Retry, Continuation):
+class ResumeRequest(Retry, TimeLimit, TrialLimit, Continuation):
     """A search to resume."""
 
     trials: Annotated[int, OptionHelp(SEARCHING)] = Field(0, ge=0)

@@ -6,6 +6,7 @@ import json
 import math
 import platform
 import subprocess
+import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -62,6 +63,7 @@ class Provenance:
     gpus: float = 1.0  # of a trial, if the device is a GPU
     is_search: bool = False  # the test split is not read
     profile: bool = False  # networks write a profile of an epoch
+    trial_hours: float | None = None  # after which a trial that still trains crashes
     plugins: Sequence[dict[str, Any]] = ()  # that workers register, from ``Plugin.plain``
     versions: str = field(default_factory=versions)
     git_revision: str | None = field(default_factory=git_revision)
@@ -75,8 +77,28 @@ class Provenance:
 
 
 @dataclass(frozen=True)
+class Deadline:
+    """The end of the hours of a command, after which no trial starts."""
+
+    hours: float | None = None
+    started: float = field(default_factory=time.monotonic)
+
+    @property
+    def time(self) -> float:
+        """Return its time on the monotonic clock, in seconds."""
+        return self.started + 3600 * (self.hours or math.inf)
+
+    @property
+    def is_over(self) -> bool:
+        return time.monotonic() > self.time
+
+    def describe(self, left: str) -> str:
+        return f"the time limit of {self.hours:g} h is over: {left} left"
+
+
+@dataclass(frozen=True)
 class RunLocation:
-    """Folders, cluster and GPUs of a run; none of them changes its identity."""
+    """Folders, cluster, GPUs and hours of a run; none of them changes its identity."""
 
     out: AnyPath
     store: AnyPath  # of the artifacts
@@ -90,6 +112,8 @@ class RunLocation:
     dataset_title: str | None = None  # of the user's own data
     study_storage: str | None = None  # URL of a database; None for a journal file in the folder
     among: AnyPath | None = None  # the folders ``AMONG/*/*`` may contain rows of the same trials
+    deadline: Deadline = field(default_factory=Deadline)
+    trial_hours: float | None = None  # of a suggestion of a search
 
     @classmethod
     def of_request(
@@ -111,6 +135,8 @@ class RunLocation:
             dataset_title=request.dataset_title or request.imported,
             study_storage=request.study_storage if isinstance(request, SearchRequest) else None,
             among=among,
+            deadline=Deadline(request.max_hours),
+            trial_hours=request.trial_hours if isinstance(request, SearchRequest) else None,
         )
 
     def build_provenance(self, **of_run: Any) -> Provenance:
@@ -123,6 +149,7 @@ class RunLocation:
             device=device,
             gpus=self.gpus,
             profile=self.profile,
+            trial_hours=self.trial_hours,
             channel=uuid.uuid4().hex,
             **of_run,
         )

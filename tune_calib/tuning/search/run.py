@@ -22,7 +22,7 @@ from tune_calib.spec.request import SearchRequest
 from tune_calib.spec.resolved import ResolvedRequest, refuse_large
 from tune_calib.spec.samplers import SAMPLERS
 from tune_calib.spec.space import Point
-from tune_calib.text import mask_url
+from tune_calib.text import format_count, mask_url
 from tune_calib.tuning.caption import origin_records, titles
 from tune_calib.tuning.folder import (
     Provenance,
@@ -215,17 +215,26 @@ class SearchRun:
         if self.retry is not None:
             state.study.retry(self.retry)
         work = make_plan(self.definition.candidates.baseline(), set(state.rows))
+        deadline = self.location.deadline
         if work.networks:
-            yield JobSource("baseline", work.networks, provenance, work.head_batches)
+            unlimited = replace(provenance, trial_hours=None)  # no suggestion goes without it
+            yield JobSource("baseline", work.networks, unlimited, work.head_batches, deadline.time)
         state.read_rows()
+        if deadline.is_over:
+            return
         _ = state.baseline  # refuses a failed baseline before any suggestion
         yield StudySource(state, provenance, self.at_once, tracker)
 
     def finish(self, state: SearchState) -> Result:
-        write_outcome(state, self.location, stopped="")
+        stopped, deadline = "", self.location.deadline
+        if deadline.is_over and not state.is_over:
+            planned = format_count(state.planned, "suggestion")
+            stopped = deadline.describe(f"{state.count_left()} of {planned}")
+        if not stopped or state.has_baseline:
+            write_outcome(state, self.location, stopped)
         errors, names = state.errors, state.crashed.values()
         crashed = [errors.get(name, NO_ROW) for name in names]
-        return Result(crashed, state=state)
+        return Result(crashed, stopped, state)
 
 
 def find_manifest(out: AnyPath) -> SearchManifest | None:
@@ -319,7 +328,9 @@ def load_search(out: AnyPath, study_storage: str | None, address: str | None = N
 def open_state(run: SearchRun, is_read_only: bool = False) -> SearchState:
     refuse_other_specs(run.out, run.definition.candidates)
     study = SearchStudy(run.definition, run.out, run.location.study_storage, is_read_only)
-    return SearchState(run.out, run.definition, study, run.length, run.retry, run.needs)
+    return SearchState(
+        run.out, run.definition, study, run.length, run.retry, run.needs, run.location.deadline
+    )
 
 
 def count_suggestions(

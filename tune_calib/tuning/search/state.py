@@ -16,7 +16,7 @@ from tune_calib.results.tables import read_table
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.metrics import METRICS, column, format_value
 from tune_calib.text import format_points
-from tune_calib.tuning.folder import Provenance
+from tune_calib.tuning.folder import Deadline, Provenance
 from tune_calib.tuning.progress.tracker import Tracker
 from tune_calib.tuning.search.definition import (
     Candidates,
@@ -44,6 +44,7 @@ class SearchState:
     length: int  # suggestions, without retries
     retry: str | None = None  # status of the trials to suggest again
     needs: Sequence[Resources] = ()  # of the kinds of Ray trials
+    deadline: Deadline = field(default_factory=Deadline)
     rows: dict[str, Row] = field(default_factory=dict)  # by spec hash
     crashed: dict[str, str] = field(default_factory=dict)  # names of Ray trials by spec hash
     errors: dict[str, str] = field(default_factory=dict)  # of Ray trials, by name
@@ -70,7 +71,11 @@ class SearchState:
         if self.retry is not None and self.study.find_retries(self.retry):
             return False
         is_complete = len(self.study.finished()) >= self.planned and self.count_left() == 0
-        return is_complete and self.rows.keys() >= set(list_hashes(self.candidates.baseline()))
+        return is_complete and self.has_baseline
+
+    @property
+    def has_baseline(self) -> bool:
+        return self.rows.keys() >= set(list_hashes(self.candidates.baseline()))
 
     def read_rows(self, name: str = "*") -> None:
         table = read_table(self.out, "trials", name, columns=COLUMNS)
@@ -224,6 +229,8 @@ class StudySource:
 
     def suggest(self, trial_id: str) -> Any:
         """Return the configuration of the next Ray trial, None to wait for others, or ``OVER``."""
+        if self.state.deadline.is_over:
+            return OVER
         while not self.queue:
             if len(self.open) >= self.lag:
                 return None

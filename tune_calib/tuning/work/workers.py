@@ -105,6 +105,8 @@ class NetworkWorker(Worker):
 
     def _epoch(self) -> dict[str, float] | None:
         run = self.network_run
+        if len(run.history) < self.spec.network.epochs:
+            self.refuse_late()
         # The second epoch is profiled, since the first one warms up.
         profiled = min(1, self.spec.network.epochs - 1)
         if not self.provenance.profile or len(run.history) != profiled:
@@ -248,7 +250,7 @@ class HeadWorker(Worker):
         torch.set_num_threads(self.spec.network.threads)
         try:
             while run.step() is not None:
-                pass
+                self.refuse_late()
         except DivergedError as error:
             return _write_diverged(self, run, error)
         finally:
@@ -310,6 +312,8 @@ class HeadWorker(Worker):
                     means[name] = sum(finite) / len(finite)
             total = self.trainer.slot.epochs
             report_progress("epoch", self.trainer.epoch, total, metrics=means)
+            if self.trainer.epoch < total:
+                self.refuse_late()
 
     def _evaluate_part(self, first: int) -> list[Evaluated]:
         """Evaluate the current part, whose first head has the number ``first``."""
