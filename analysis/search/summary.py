@@ -43,7 +43,9 @@ def count_epochs(search: SearchResults) -> tuple[int, int]:
     trials = search.trials.reindex(columns=columns).dropna(subset="network")
     is_baseline = trials["rung"] < 0
     known = set(trials.loc[is_baseline, "network_id"])
-    rows = trials[~is_baseline & ~trials["network_id"].isin(known) | trials["head"].notna()]
+    is_trained = ~trials["network_id"].isin(known) | trials["head"].notna()
+    is_trained &= ~is_baseline & ~trials["spec_hash"].isin(search.outcome.reused)
+    rows = trials[is_trained]
     of_trials = {row["spec_hash"]: _list_epochs(row, known) for row in rows.to_dict("records")}
     trained = _sum(of_trials.values())
     complete = 0

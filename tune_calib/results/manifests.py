@@ -202,6 +202,14 @@ class ObjectiveRecord(_Record):
     guard: float = Field(description="accepted loss of accuracy against the baseline, a fraction")
 
 
+class ReusedRecord(_Record):
+    """What a search takes from an earlier one."""
+
+    search: str = Field(description="identity of the earlier search")
+    content: str = Field(description="hash of its rows, which are in `reused/CONTENT`")
+    points: list[dict[str, Any]] = Field(description="its points that are tried first, in order")
+
+
 class SearchRequestRecord(_Record):
     """The request of a search, which determines its identity."""
 
@@ -220,6 +228,8 @@ class SearchRequestRecord(_Record):
     plugins: list[str] = Field([], description="content hashes of plug-ins")
     grid: dict[str, list[Any]] = Field({}, description="values of each setting of a grid")
     around: dict[str, Any] = Field({}, description="point whose settings vary one at a time")
+    reuse: list[ReusedRecord] = Field([], description="earlier searches from which it started")
+    join: bool = Field(False, description="whether it consists of the suggestions of these")
 
 
 class CommandRecord(_Record):
@@ -304,6 +314,7 @@ class SearchOutcome(_Manifest):
     importance: Importance = Field(description="importance of the settings")
     command: str | None = Field(None, description="command that trains the choice")
     stopped: str = _omitted("what a limit of time left undone; omitted if nothing", "")
+    reused: list[str] = _omitted("hashes of trials taken from earlier searches; or omitted", [])
 
 
 class ReadRecord(_Record):

@@ -419,6 +419,16 @@ class Sampling(Part):
     trials: Annotated[int, OptionHelp(SEARCHING)] = Field(64, ge=1)
     """number of suggestions to try"""
     grid: Grid = None
+    reuse: Annotated[Words, OptionHelp(SEARCHING, metavar="RUN")] = ()
+    """take rows of equal trials from an earlier search, and try its best points first"""
+    join: Annotated[bool, OptionHelp(SEARCHING)] = False
+    """consist of the suggestions of the searches of `reuse`, without new ones"""
+
+    @model_validator(mode="after")
+    def _join_fits(self) -> "Sampling":
+        if self.join and (not self.reuse or SAMPLERS[self.sampler].tries_grid):
+            raise ValueError("`join` needs `reuse`, and a `sampler` without a grid")
+        return self
 
     @model_validator(mode="after")
     def _grid_fits(self) -> "Sampling":

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from tune_calib.errors import UserError
-from tune_calib.results.manifests import SearchManifest, SearchRequestRecord
+from tune_calib.results.manifests import ReusedRecord, SearchManifest, SearchRequestRecord
 from tune_calib.results.selection import BASELINE, Row
 from tune_calib.spec import plugins
 from tune_calib.spec.backbones import BACKBONES
@@ -138,6 +138,8 @@ class SearchDefinition:
     lag: int = 2
     grid: Mapping[str, Sequence[Choice]] = field(default_factory=dict)  # the user's values
     around: Point = field(default_factory=dict)  # of a local sampler, if not the defaults
+    reuse: tuple[ReusedRecord, ...] = ()  # what it takes from earlier searches
+    join: bool = False  # it consists of their suggestions
 
     @cached_property
     def record(self) -> SearchRequestRecord:
@@ -157,6 +159,8 @@ class SearchDefinition:
             plain["grid"] = self.grid
         if self.around:
             plain["around"] = self.around
+        if self.reuse:
+            plain |= {"reuse": [record.plain() for record in self.reuse], "join": self.join}
         # With another version of a plug-in it is another search, also in a database.
         if contents := self.plugins:
             plain["plugins"] = sorted(contents)
@@ -174,20 +178,20 @@ class SearchDefinition:
 
     @cached_property
     def points(self) -> list[Point]:
-        """List the points that precede those of the sampler: published values or the whole grid."""
-        first = self.candidates.first()
+        """List the points before those of the sampler: published, earlier ones or a whole grid."""
+        first: Iterable[Point] = self.candidates.first()
+        earlier = [point for record in self.reuse for point in record.points]
+        if self.join:
+            first = [point for point in first if point in earlier]
         if not SAMPLERS[self.sampler].tries_grid:
-            return list(first)
+            return _list_unique([*first, *earlier])
         # The levels of all settings of a method may have millions of points.
         limit = None if self.grid else MANY_POINTS
         points: Iterable[Point] = itertools.islice(self.candidates.space.grid(), limit)
         if SAMPLERS[self.sampler].is_local:
             space = self.candidates.space
             points = space.around(space.active(self.around or self.candidates.defaults))
-        unique: dict[frozenset[tuple[str, Choice]], Point] = {}
-        for point in itertools.chain(first, points):
-            unique.setdefault(frozenset(point.items()), point)
-        return list(unique.values())
+        return _list_unique(itertools.chain(first, points))
 
     @property
     def plugins(self) -> set[str]:
@@ -229,7 +233,16 @@ class SearchDefinition:
             lag=record.lag,
             grid=record.grid,
             around=record.around,
+            reuse=tuple(record.reuse),
+            join=record.join,
         )
+
+
+def _list_unique(points: Iterable[Point]) -> list[Point]:
+    unique: dict[frozenset[tuple[str, Choice]], Point] = {}
+    for point in points:
+        unique.setdefault(frozenset(point.items()), point)
+    return list(unique.values())
 
 
 def restrict_space(

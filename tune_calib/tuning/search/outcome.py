@@ -11,6 +11,7 @@ from tune_calib.engine.imports import find_names
 from tune_calib.errors import DamagedFileError
 from tune_calib.files.store import Store
 from tune_calib.results.manifests import VERSION, SearchOutcome, SuggestionRecord
+from tune_calib.results.tables import read_table
 from tune_calib.spec import plugins
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.recipe import QUICK, Recipe
@@ -19,6 +20,7 @@ from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.settings import find_recipe
 from tune_calib.spec.space import Point
 from tune_calib.tuning.folder import RunLocation
+from tune_calib.tuning.reuse import SHARED
 from tune_calib.tuning.search.definition import SearchDefinition
 from tune_calib.tuning.search.state import SearchState
 
@@ -45,6 +47,7 @@ def write_outcome(state: SearchState, location: RunLocation, stopped: str | None
     records = [_build_record(state, suggestion, causes) for suggestion in suggestions]
     if stopped is None:
         stopped = old.stopped if old and len(old.suggestions) == len(records) else ""
+    reused = read_table(state.out, "trials", f"{SHARED}*", columns=["spec_hash"])
     outcome = SearchOutcome(
         version=VERSION,
         asked=state.length,
@@ -60,6 +63,7 @@ def write_outcome(state: SearchState, location: RunLocation, stopped: str | None
         importance=compute_importance(state),
         command=command,
         stopped=stopped,
+        reused=sorted(reused["spec_hash"].to_pylist()),
     )
     outcome.write(state.out)
 

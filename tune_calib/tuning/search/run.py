@@ -16,7 +16,7 @@ from tune_calib.results.folders import describe_unloaded, read_identity, read_se
 from tune_calib.results.manifests import VERSION, CommandRecord, SearchManifest
 from tune_calib.spec import plugins
 from tune_calib.spec.ladder import PlannedTrial
-from tune_calib.spec.names import IN_PROCESS, JOURNAL, SEARCH_EVALUATED, SEARCH_MANIFEST
+from tune_calib.spec.names import IN_PROCESS, JOURNAL, REUSED, SEARCH_EVALUATED, SEARCH_MANIFEST
 from tune_calib.spec.plugins import Plugin
 from tune_calib.spec.request import SearchRequest
 from tune_calib.spec.resolved import ResolvedRequest, refuse_large
@@ -34,11 +34,13 @@ from tune_calib.tuning.folder import (
 )
 from tune_calib.tuning.progress.tracker import Tracker
 from tune_calib.tuning.resolve import resolve_files
+from tune_calib.tuning.reuse import Copies
 from tune_calib.tuning.search.definition import Candidates, Objective, SearchDefinition, list_hashes
 from tune_calib.tuning.search.outcome import NO_ROW, write_outcome
 from tune_calib.tuning.search.state import SearchState, StudySource
 from tune_calib.tuning.search.storage import find_storage, lost_database
 from tune_calib.tuning.search.study import SearchStudy
+from tune_calib.tuning.search.warm import find_reusable, read_earlier, store_rows
 from tune_calib.tuning.share import resolve_share
 from tune_calib.tuning.work.executor import Resources, Source
 from tune_calib.tuning.work.jobs import JobSource, RemainingWork, make_plan, resources_of
@@ -56,6 +58,7 @@ class SearchRun:
     location: RunLocation
     at_once: int = 1  # jobs in parallel
     retry: str | None = None  # status of the trials to suggest again: crashed
+    earlier: tuple[str, ...] = ()  # folders of searches from which a new one takes something
 
     @property
     def out(self) -> AnyPath:
@@ -105,7 +108,7 @@ class SearchRun:
         if old is None:
             identity = read_identity(out)
             if identity is None:
-                refuse_foreign(out, SEARCH_MANIFEST, JOURNAL)
+                refuse_foreign(out, SEARCH_MANIFEST, JOURNAL, REUSED)
             elif identity != new.search:
                 raise build_foreign_error(out, "search", f"its {SEARCH_MANIFEST} is lost")
             if (out / SEARCH_EVALUATED).exists():
@@ -179,7 +182,13 @@ class SearchRun:
                 "has no select, by which a search decides; import it without `select` none",
                 "imported",
             )
-        return replace(self, definition=replace(self.definition, resolved=resolved))
+        definition = replace(self.definition, resolved=resolved)
+        records = tuple(read_earlier(path, definition) for path in self.earlier)
+        if not records:
+            return replace(self, definition=definition)
+        definition = replace(definition, reuse=records)
+        length = len(definition.points) if definition.join else self.length
+        return replace(self, definition=definition, length=length)
 
     def choose_gpus(self) -> "SearchRun":
         if not self.location.chooses_gpus:
@@ -202,6 +211,8 @@ class SearchRun:
         return resources_of(work.networks + work.head_batches, self.location.gpus)
 
     def open(self, work: RemainingWork) -> SearchState:
+        for path, record in zip(self.earlier, self.definition.reuse, strict=False):
+            store_rows(parse_path(path), record, self.out)
         state = open_state(self)
         state.read_rows()
         if state.is_over:
@@ -214,7 +225,14 @@ class SearchRun:
         """Yield the jobs of the baseline, and then of the suggestions, with those to be retried."""
         if self.retry is not None:
             state.study.retry(self.retry)
-        work = make_plan(self.definition.candidates.baseline(), set(state.rows))
+        definition = self.definition
+        copies = Copies(provenance.digests, self.location.data_root)
+        state.reusable = find_reusable(definition, self.out, copies)
+        baseline = definition.candidates.baseline()
+        if definition.join or definition.candidates.kind == "network":  # heads need the network
+            missing = {t.spec.hash: t for t in baseline if t.spec.hash not in state.rows}
+            state.take_reusable(missing)
+        work = make_plan(baseline, set(state.rows))
         deadline = self.location.deadline
         if work.networks:
             unlimited = replace(provenance, trial_hours=None)  # no suggestion goes without it
@@ -283,6 +301,7 @@ def build_search_run(request: SearchRequest, resolved: ResolvedRequest, command:
         population=request.population,
         grid=request.grid or {},
         around=center,
+        join=request.join,
     )
     tries_all = request.grid or SAMPLERS[request.sampler].is_local
     return SearchRun(
@@ -291,6 +310,7 @@ def build_search_run(request: SearchRequest, resolved: ResolvedRequest, command:
         location=location,
         at_once=request.at_once or count_at_once(definition, location),
         retry=request.retry,
+        earlier=request.reuse,
     )
 
 

@@ -18,6 +18,7 @@ from tune_calib.spec.metrics import METRICS, column, format_value
 from tune_calib.text import format_points
 from tune_calib.tuning.folder import Deadline, Provenance
 from tune_calib.tuning.progress.tracker import Tracker
+from tune_calib.tuning.reuse import copy_rows
 from tune_calib.tuning.search.definition import (
     Candidates,
     Objective,
@@ -27,8 +28,10 @@ from tune_calib.tuning.search.definition import (
     list_hashes,
 )
 from tune_calib.tuning.search.study import SearchStudy, status_of
+from tune_calib.tuning.search.warm import Reusable
 from tune_calib.tuning.work.executor import OVER, Resources, configuration
 from tune_calib.tuning.work.jobs import MAX_HEAD_BATCH, Job, format_suggestions, make_plan
+from tune_calib.tuning.work.worker import plugins_of
 
 # Columns of ``trials`` to read; all of them may take gigabytes.
 COLUMNS = ("spec_hash", "rung", "status", "epoch", "network_seed", "flags", "select/*")
@@ -49,6 +52,7 @@ class SearchState:
     crashed: dict[str, str] = field(default_factory=dict)  # names of Ray trials by spec hash
     errors: dict[str, str] = field(default_factory=dict)  # of Ray trials, by name
     results: dict[int, SuggestionResult] = field(default_factory=dict)  # by number
+    reusable: Mapping[str, Reusable] = field(default_factory=dict)  # rows by spec hash
     _hashes: dict[int, list[str]] = field(default_factory=dict)
     _started: set[str] = field(default_factory=set)
 
@@ -96,8 +100,23 @@ class SearchState:
             for trial in self.candidates.trials(suggestion.params, suggestion.number):
                 if trial.spec.hash not in self.rows and trial.spec.hash not in self._started:
                     new[trial.spec.hash] = trial
-        self._started |= new.keys()
-        return list(new.values())
+        self.take_reusable(new)
+        left = {spec_hash: new[spec_hash] for spec_hash in new if spec_hash not in self.rows}
+        self._started |= left.keys()
+        return list(left.values())
+
+    def take_reusable(self, trials: Mapping[str, PlannedTrial]) -> None:
+        """Copy the rows of trials by spec hash that earlier searches have."""
+        folders = {}
+        for spec_hash in trials.keys() & self.reusable.keys():
+            row = self.reusable[spec_hash]
+            if row.plugins == plugins_of(trials[spec_hash].spec):
+                folders[spec_hash] = row.folder
+        definition = self.definition
+        name = f"search {definition.method}"
+        planned = list(trials.values())
+        for file in copy_rows(folders, planned, self.out, definition.identity, name):
+            self.read_rows(file)
 
     def collect(self, trial: Job) -> None:
         """Record the end of a Ray trial; without rows on disk it crashed."""
