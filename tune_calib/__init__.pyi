@@ -124,6 +124,8 @@ def search(
     at_once: int | None = None,
     trials: int = 64,
     grid: dict[str, list[Any]] | None = None,
+    reuse: str | Sequence[str] = (),
+    join: bool = False,
     study_storage: str | None = None,
     trial_hours: float | None = None,
     max_hours: float | None = None,
