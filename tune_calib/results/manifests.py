@@ -230,6 +230,7 @@ class SearchRequestRecord(_Record):
     around: dict[str, Any] = Field({}, description="point whose settings vary one at a time")
     reuse: list[ReusedRecord] = Field([], description="earlier searches from which it started")
     join: bool = Field(False, description="whether it consists of the suggestions of these")
+    stop: bool = Field(False, description="whether it stops when little can be gained")
 
 
 class CommandRecord(_Record):
@@ -264,6 +265,15 @@ class SearchManifest(_Manifest):
     @property
     def identity(self) -> str:
         return self.search
+
+
+class StopRecord(_Record):
+    """Numbers by which a search was stopped."""
+
+    length: int = Field(description="suggestions before it stopped, without retries")
+    bound: float = Field(description="upper bound of what further suggestions may gain")
+    error: float = Field(description="standard error of the best mean over seeds")
+    best: int = Field(description="number of the best suggestion that was known")
 
 
 class SuggestionRecord(_Record):
@@ -314,6 +324,7 @@ class SearchOutcome(_Manifest):
     importance: Importance = Field(description="importance of the settings")
     command: str | None = Field(None, description="command that trains the choice")
     stopped: str = _omitted("what a limit of time left undone; omitted if nothing", "")
+    stop: StopRecord | None = _omitted("why it was stopped; omitted if it was not")
     reused: list[str] = _omitted("hashes of trials taken from earlier searches; or omitted", [])
 
 

@@ -423,6 +423,8 @@ class Sampling(Part):
     """take rows of equal trials from an earlier search, and try its best points first"""
     join: Annotated[bool, OptionHelp(SEARCHING)] = False
     """consist of the suggestions of the searches of `reuse`, without new ones"""
+    stop: Annotated[bool, OptionHelp(SEARCHING)] = False
+    """end when further suggestions may gain less than the noise between seeds"""
 
     @model_validator(mode="after")
     def _join_fits(self) -> "Sampling":

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from operator import itemgetter, le, mul
-from statistics import fmean
+from statistics import fmean, variance
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -38,6 +38,7 @@ class SuggestionResult:
     values: tuple[float, ...] = ()  # mean of each metric over the seeds; empty unless done
     drop: float = math.nan  # mean loss of accuracy to the baseline of the same network seed
     at_chance: bool = False  # a trial has this flag, so that it cannot be chosen
+    variance: float = 0.0  # of the first metric between the seeds
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,9 @@ class Objective:
         if not all(map(math.isfinite, values)):
             return SuggestionResult("diverged")
         at_chance = is_chance(row.get("flags") for row in complete_rows)
-        return SuggestionResult("done", values, fmean(drops), at_chance=at_chance)
+        first = [row[column("select", self.metrics[0])] for row in complete_rows]
+        spread = variance(first) if len(first) > 1 else 0.0
+        return SuggestionResult("done", values, fmean(drops), at_chance, variance=spread)
 
     def excess(self, result: SuggestionResult) -> float:
         """Return how much the drop exceeds the guard; at most 0 within it."""
@@ -140,6 +143,7 @@ class SearchDefinition:
     around: Point = field(default_factory=dict)  # of a local sampler, if not the defaults
     reuse: tuple[ReusedRecord, ...] = ()  # what it takes from earlier searches
     join: bool = False  # it consists of their suggestions
+    stop: bool = False  # ends when further suggestions may gain less than the noise
 
     @cached_property
     def record(self) -> SearchRequestRecord:
@@ -161,6 +165,8 @@ class SearchDefinition:
             plain["around"] = self.around
         if self.reuse:
             plain |= {"reuse": [record.plain() for record in self.reuse], "join": self.join}
+        if self.stop:
+            plain["stop"] = True
         # With another version of a plug-in it is another search, also in a database.
         if contents := self.plugins:
             plain["plugins"] = sorted(contents)
@@ -235,6 +241,7 @@ class SearchDefinition:
             around=record.around,
             reuse=tuple(record.reuse),
             join=record.join,
+            stop=record.stop,
         )
 
 

@@ -38,6 +38,7 @@ from tune_calib.tuning.reuse import Copies
 from tune_calib.tuning.search.definition import Candidates, Objective, SearchDefinition, list_hashes
 from tune_calib.tuning.search.outcome import NO_ROW, write_outcome
 from tune_calib.tuning.search.state import SearchState, StudySource
+from tune_calib.tuning.search.stop import refuse_stop
 from tune_calib.tuning.search.storage import find_storage, lost_database
 from tune_calib.tuning.search.study import SearchStudy
 from tune_calib.tuning.search.warm import find_reusable, read_earlier, store_rows
@@ -97,6 +98,8 @@ class SearchRun:
                 f"every setting in the space of {method} is fixed, so nothing is left to search; "
                 f"leave one out, or run tune-calib compare {method}"
             )
+        if definition.stop:
+            refuse_stop(definition)
         if definition.grid:  # values of a user may not fit together
             for point in definition.points:
                 definition.candidates.trials(point, 0)
@@ -302,6 +305,7 @@ def build_search_run(request: SearchRequest, resolved: ResolvedRequest, command:
         grid=request.grid or {},
         around=center,
         join=request.join,
+        stop=request.stop,
     )
     tries_all = request.grid or SAMPLERS[request.sampler].is_local
     return SearchRun(
