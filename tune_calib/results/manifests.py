@@ -231,6 +231,8 @@ class SearchRequestRecord(_Record):
     reuse: list[ReusedRecord] = Field([], description="earlier searches from which it started")
     join: bool = Field(False, description="whether it consists of the suggestions of these")
     stop: bool = Field(False, description="whether it stops when little can be gained")
+    race: bool = Field(False, description="whether seeds end with a suggestion that is excluded")
+    halving: int = Field(0, description="factor between the epochs of rungs; 0 without rungs")
 
 
 class CommandRecord(_Record):
@@ -286,6 +288,7 @@ class SuggestionRecord(_Record):
     is_within: bool = Field(description="whether it is done and its drop is within the guard")
     specs: list[str] = Field(description="hashes of its trial specs")
     crashes: list[str] = _omitted("cause of each trial that crashed; omitted without any", [])
+    shorter: list[str] = Field([], description="hashes of its trials with fewer epochs")
 
 
 class Importance(_Record):

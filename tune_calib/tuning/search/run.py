@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from analysis.search.load import load_search as read_results
+from tune_calib.console import echo
 from tune_calib.engine.head_batch import HEAD_THREADS
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.files.paths import AnyPath, parse_path
@@ -36,7 +37,8 @@ from tune_calib.tuning.progress.tracker import Tracker
 from tune_calib.tuning.resolve import resolve_files
 from tune_calib.tuning.reuse import Copies
 from tune_calib.tuning.search.definition import Candidates, Objective, SearchDefinition, list_hashes
-from tune_calib.tuning.search.outcome import NO_ROW, write_outcome
+from tune_calib.tuning.search.outcome import NO_ROW, describe_stages, write_outcome
+from tune_calib.tuning.search.stages import Stages
 from tune_calib.tuning.search.state import SearchState, StudySource
 from tune_calib.tuning.search.stop import refuse_stop
 from tune_calib.tuning.search.storage import find_storage, lost_database
@@ -81,8 +83,8 @@ class SearchRun:
     @cached_property
     def planned_trials(self) -> list[PlannedTrial]:
         """List the trials of the baseline and of the method's defaults."""
-        candidates = self.definition.candidates
-        return [*candidates.baseline(), *candidates.trials({}, 0)]
+        candidates, shorter = self.definition.candidates, Stages(self.definition).short_baselines
+        return [*candidates.baseline(), *shorter, *candidates.trials({}, 0)]
 
     def check(self) -> None:
         definition = self.definition
@@ -235,7 +237,7 @@ class SearchRun:
         if definition.join or definition.candidates.kind == "network":  # heads need the network
             missing = {t.spec.hash: t for t in baseline if t.spec.hash not in state.rows}
             state.take_reusable(missing)
-        work = make_plan(baseline, set(state.rows))
+        work = make_plan([*baseline, *state.stages.short_baselines], set(state.rows))
         deadline = self.location.deadline
         if work.networks:
             unlimited = replace(provenance, trial_hours=None)  # no suggestion goes without it
@@ -253,6 +255,8 @@ class SearchRun:
             stopped = deadline.describe(f"{state.count_left()} of {planned}")
         if not stopped or state.has_baseline:
             write_outcome(state, self.location, stopped)
+            for line in describe_stages(state):
+                echo(line, err=True)
         errors, names = state.errors, state.crashed.values()
         crashed = [errors.get(name, NO_ROW) for name in names]
         return Result(crashed, stopped, state)
@@ -306,7 +310,10 @@ def build_search_run(request: SearchRequest, resolved: ResolvedRequest, command:
         around=center,
         join=request.join,
         stop=request.stop,
+        race=request.race,
+        halving=request.halving or 0,
     )
+    Stages(definition).check()
     tries_all = request.grid or SAMPLERS[request.sampler].is_local
     return SearchRun(
         definition=definition,

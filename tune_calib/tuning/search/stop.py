@@ -33,6 +33,8 @@ def refuse_stop(definition: SearchDefinition) -> None:
         )
     if SAMPLERS[definition.sampler].tries_grid or definition.join:
         raise UserError("ends a search before its last suggestion, but a grid needs all", "stop")
+    if definition.halving:
+        raise UserError("compares suggestions at equal epochs; leave `halving` out", "stop")
     if len(definition.objective.metrics) > 1:
         raise UserError("compares suggestions by one metric; name one `metric`", "stop")
 
