@@ -84,9 +84,11 @@ class SearchRun:
 
     def check(self) -> None:
         definition = self.definition
-        if not self.location.uses_ray and self.at_once > 1:
+        location = self.location
+        is_alone = not (location.uses_ray or location.is_shared)
+        if location.gpus and is_alone and self.at_once > 1:
             raise UserError(
-                f"{self.at_once} needs Ray: with `address` {IN_PROCESS} trials run one by one",
+                f"{self.at_once} needs Ray: with `address` {IN_PROCESS} one process uses the GPU",
                 setting="at_once",
             )
         refuse_large(self.length * len(self.resolved.seeds.pairs()))
@@ -222,7 +224,8 @@ class SearchRun:
             yield JobSource("baseline", work.networks, provenance, work.head_batches)
         state.read_rows()
         _ = state.baseline  # refuses a failed baseline before any suggestion
-        yield StudySource(state, provenance, self.at_once, tracker)
+        is_ordered = not self.location.uses_ray
+        yield StudySource(state, provenance, self.at_once, tracker, is_ordered=is_ordered)
 
     def finish(self, state: SearchState) -> Result:
         write_outcome(state, self.location)
@@ -294,7 +297,7 @@ def build_search_run(request: SearchRequest, resolved: ResolvedRequest, command:
 
 
 def count_at_once(definition: SearchDefinition, location: RunLocation) -> int:
-    """Count the Ray trials of a search that this machine runs in parallel."""
+    """Count the trials of a search that this machine runs in parallel."""
     threads = definition.candidates.trials({}, 0)[0].spec.network.threads
     if definition.candidates.kind == "head":
         threads = HEAD_THREADS
@@ -319,7 +322,7 @@ def load_search(out: AnyPath, study_storage: str | None, address: str | None = N
         study_storage=find_storage(out, study_storage, manifest.study_storage),
     )
     at_once = manifest.at_once
-    if address is not None and IN_PROCESS in (address, manifest.address):
+    if address is not None and (address == IN_PROCESS) != (manifest.address == IN_PROCESS):
         at_once = count_at_once(definition, location)
     return SearchRun(definition, manifest.trials, location, at_once)
 
