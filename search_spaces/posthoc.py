@@ -20,6 +20,10 @@ SPACES.register(
         "posthoc.bins": choice(5, 10, 15, 20, 30),
     },
 )
+SPACES.register(
+    name="histogram_toplabel",
+    settings={"posthoc.points_per_bin": choice(10, 20, 30, 50, 75, 100, 150, 200)},
+)
 SPACES.register(name="spline", settings={"posthoc.knots": choice(4, 5, 6, 8, 10, 15)})
 SPACES.register(
     name="svs", settings={"posthoc.lambda_intercept": _PENALTY, "posthoc.lambda_diagonal": _PENALTY}

@@ -170,6 +170,25 @@ def keep_top(log_probabilities: Tensor, logits: Tensor) -> Tensor:
     return raised.log_softmax(-1)
 
 
+def with_confidence(logits: Tensor, confidence: Tensor) -> Tensor:
+    """Return log-probabilities (N, C) whose top class has a confidence (N, 1), clipped to 1e-12.
+
+    The other classes share the rest in their original proportions. A confidence below the
+    probability of the second class is raised to just above it, so that the top class does not
+    change.
+    """
+    log_probs = logits.log_softmax(-1)
+    first = log_probs.argmax(-1, keepdim=True)
+    confidence = confidence.clamp(exact(SMALLEST, confidence), exact(1 - SMALLEST, confidence))
+    # In logarithms: one minus a saturated confidence is 0, but the sum of the others is not.
+    others = log_probs.scatter(-1, first, -torch.inf)
+    # Equal to ``logsumexp``, whose counterpart in onnxruntime underflows.
+    largest = others.amax(-1, keepdim=True)
+    total = (others - largest).exp().sum(-1, keepdim=True).log() + largest
+    others = others - total + (-confidence).log1p()
+    return keep_top(others.scatter(-1, first, confidence.log()), logits)
+
+
 def stacked(parts: Sequence[Tensor]) -> Tensor:
     """Stack tensors of equal shape but for their width; a narrower one repeats its last column."""
     if not parts[0].ndim:
