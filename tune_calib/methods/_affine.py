@@ -1,10 +1,14 @@
 """Affine maps before the softmax, fitted by a penalised NLL until its gradient vanishes."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from tune_calib.methods._descent import descended
+from tune_calib.methods._functional import weighted_mean
+from tune_calib.methods._top_versus_all import top_versus_all_losses
 from tune_calib.methods.temperature import converged
 from tune_calib.metrics.binning import at_labels
 from tune_calib.metrics.refinement import parts_of
@@ -114,6 +118,40 @@ def diagonal(
     """Fit a diagonal map, with a penalty of the mean square of the intercept only."""
     ridge = Ridge(0.0, torch.zeros_like(start.weight), intercept / inputs.shape[-1])
     return minimised(inputs, labels, ridge, start, tolerance, is_missing_kept=True, weights=weights)
+
+
+def top_versus_all_objective(
+    inputs: Tensor, labels: Tensor, affine: Affine, ridge: Ridge, weights: Tensor | None = None
+) -> Tensor:
+    """Return the mean loss of an affine map of inputs (N, C) plus its penalty."""
+    losses = top_versus_all_losses(affine(inputs), labels)
+    away = ridge.weight * (affine.weight - ridge.target).square()
+    return (
+        weighted_mean(losses, weights)
+        + away.sum()
+        + ridge.intercept * affine.intercept.square().sum()
+    )
+
+
+def top_versus_all_map(
+    inputs: Tensor,
+    labels: Tensor,
+    ridge: Ridge,
+    start: Affine,
+    weights: Tensor | None = None,
+    is_fold: bool = False,
+) -> Affine:
+    """Fit an affine map of inputs (N, C) by the mean loss; without a penalty, no intercept."""
+    has_intercept = ridge.intercept > 0
+
+    def objective(parameters: Sequence[Tensor]) -> Tensor:
+        intercept = parameters[1] if has_intercept else start.intercept
+        affine = Affine(parameters[0], intercept)
+        return top_versus_all_objective(inputs, labels, affine, ridge, weights)
+
+    parameters = [start.weight, start.intercept] if has_intercept else [start.weight]
+    best, _, is_converged = descended(objective, parameters, inputs, is_fold)
+    return Affine(best[0], best[1] if has_intercept else start.intercept, is_converged)
 
 
 class _Problem:
