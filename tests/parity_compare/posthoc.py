@@ -14,6 +14,8 @@ from tune_calib.methods import _affine
 from tune_calib.methods._affine import Affine, Ridge, top_versus_all_objective
 from tune_calib.methods._layers import Layers, flatten_layers, state_of_layers
 from tune_calib.methods._top_versus_all import top_versus_all_losses
+from tune_calib.methods.focal_temperature import best_temperature, focal_log_probs, focal_nll
+from tune_calib.methods.imax import bin_means, imax_edges, log_odds
 from tune_calib.methods.order_preserving import integral, positive_slopes
 from tune_calib.methods.pts import pts_loss, pts_temperatures
 from tune_calib.metrics.binning import top_label
@@ -247,10 +249,83 @@ def _quadrature(ends: Tensor, layers: Layers, last: float, count: int = 50) -> T
     return (slopes * weights.float().double()).sum(-1) * ends / 2
 
 
+def focal_map(case: dict[str, Any]) -> None:
+    actual = {}
+    for gamma in case["expected"]["probs"]:
+        actual[gamma] = focal_log_probs(_logits(case), tensor(float(gamma))).exp()
+        label = f"{case['id']} {gamma}"
+        close(actual[gamma], case["expected"]["probs"][gamma], case["tolerance"], label)
+
+
+def focal_temperature(case: dict[str, Any]) -> None:
+    """The best temperature of each gamma, and the best gamma."""
+    logits, labels, expected = _logits(case), _labels(case), case["expected"]
+    lowest = {}
+    for gamma, theirs in expected["temperature_nll"].items():
+        temperature, nll = best_temperature(logits, labels, float(gamma))
+        # With -1, their terms cancel near q = 1.
+        tolerance = {"rtol": 1e-6, "atol": 1e-9} if gamma == "-1" else case["tolerance"]
+        lowest[float(gamma)] = nll
+        label = f"{case['id']} {gamma}"
+        close(tensor(temperature), theirs, case["tolerance"], label)
+        close(tensor(nll), expected["nll_at_temperature"][gamma], tolerance, label)
+        at_one = focal_nll(logits, labels, 1.0, float(gamma))
+        close(tensor(at_one), expected["nll_at_1"][gamma], tolerance, label)
+    assert min(lowest, key=lambda gamma: lowest[gamma]) == expected["best_gamma_nll"]
+
+
+def imax(case: dict[str, Any]) -> None:
+    """Edges and frequencies, from given representations or at quantiles."""
+    settings = case["hyperparameters"]
+    scope = {"sCW": "shared", "CW": "each", "top1": "top"}[settings["cal_setting"]]
+    is_fitted = case["method"] == "imax"
+    edges_by = "imax" if is_fitted else "equal_mass"
+    method = _method("imax", bins=settings["num_bins"], classes=scope, edges=edges_by)
+    values, hits = method.events(_logits(case), _labels(case))
+    order = values.argsort(-1)
+    values, hits = values.gather(-1, order), hits.gather(-1, order)
+    if is_fitted:
+        edges, _ = imax_edges(values, tensor(case["state"]["initial_representations"]))
+    else:
+        edges = method.fit_one(_logits(case), _labels(case)).state["edges"]
+    new = log_odds(_logits(case, "eval_logits"))
+    if scope == "top":
+        new = new.amax(-1, keepdim=True)
+    spread = edges.expand(new.shape[-1], -1).contiguous()
+    bins = torch.searchsorted(spread, new.T.contiguous(), right=True).T
+    actual = {
+        "bin_boundaries": edges,
+        "bin_frequency": bin_means(values, hits, edges),
+        "bin_repr_pred_prob": bin_means(values, values.sigmoid(), edges),
+        "eval_bins": bins,
+    }
+    if scope == "top":
+        actual["eval_bins"] = bins[:, 0].view(tensor(case["expected"]["eval_bins"]).shape)
+    _close(case, actual)
+
+
+def metacal(case: dict[str, Any]) -> None:
+    settings = case["hyperparameters"]
+    method = _method("metacal", alpha=settings.get("alpha", 0.05))
+    if "acc" in settings:
+        method = _method("metacal", constraint="accuracy", accuracy=settings["acc"])
+    chosen = torch.tensor(case["inputs"]["threshold_indices"])
+    state = method.fit_with(_logits(case), _labels(case), chosen).state
+    new = _logits(case, "eval_logits")
+    # Uniform rows lead by a millionth.
+    _close(case, {**state, "probs": method.apply(new, state).softmax(-1)})
+
+
 COMPARERS: dict[str, Callable[[dict[str, Any]], None]] = {
     "hb_toplabel": hb_toplabel,
     "irova": irova,
     "irova_ts": irova,
+    "focal_map": focal_map,
+    "focal_temperature": focal_temperature,
+    "imax": imax,
+    "imax_eqmass": imax,
+    "metacal_coverage_acc": metacal,
+    "metacal_miscoverage": metacal,
     "iop_diag": iop_diag,
     "iop_oi": iop_sorted,
     "iop_op": iop_sorted,

@@ -44,7 +44,7 @@ def pair_layers(parameters: Sequence[Tensor]) -> Layers:
 
 def state_of_layers(layers: Layers) -> dict[str, Tensor]:
     """Return the parameters as a state."""
-    state = {}
+    state: dict[str, Tensor] = {}
     for place, (weight, bias) in enumerate(layers):
         state |= {f"weight{place}": weight, f"bias{place}": bias}
     return state

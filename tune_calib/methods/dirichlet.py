@@ -53,7 +53,7 @@ class OdirParams(Params):
     intercept: float | None = Field(None, ge=0)
     """Weight of the mean square of the intercept; 0 for no penalty. If none is given, it is chosen
     by 5-fold cross-validation on `calib` among 1e4, 1e2, 1, 1e-2 and 1e-4, with a diagonal map."""
-    top_versus_all: bool = False
+    top_versus_all: bool = Field(False, exclude_if=lambda is_set: not is_set)  # keeps old hashes
     """Whether the map minimises the binary cross-entropy of the confidence. A penalty that is not
     given is then that of the sum of squares, as in the authors' program."""
 

@@ -33,7 +33,7 @@ class HistogramParams(Params):
     - `equal_mass`: at quantiles of its probabilities on `calib`, as the authors do.
     - `equal_width`: in equal steps from 0 to 1.
     """
-    top_versus_all: bool = False
+    top_versus_all: bool = Field(False, exclude_if=lambda is_set: not is_set)  # keeps old hashes
     """Whether only the confidence is replaced, by the share of correct predictions in its bin."""
 
 

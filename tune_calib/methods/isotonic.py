@@ -13,6 +13,7 @@ share the rest in their original proportions, and the accuracy does not change.
 from collections.abc import Mapping
 
 import numpy as np
+from pydantic import Field
 from torch import Tensor
 
 from tune_calib.methods._posthoc import (
@@ -29,7 +30,7 @@ from tune_calib.spec.methods import METHODS, Params, cited
 
 
 class IsotonicParams(Params):
-    top_versus_all: bool = False
+    top_versus_all: bool = Field(False, exclude_if=lambda is_set: not is_set)  # keeps old hashes
     """Whether only the confidence is replaced, by a curve fitted to whether predictions are right.
     """
 

@@ -95,8 +95,9 @@ class OrderPreserving(FittedAlone):
 
         def objective(parameters: Sequence[Tensor]) -> Tensor:
             loss = F.cross_entropy(self.scores(pair_layers(parameters), parts), columns)
-            squares = sum((parameter.square().sum() for parameter in parameters), start=0 * loss)
-            return loss + self.params.weight_decay / 2 * squares
+            for parameter in parameters:
+                loss = loss + self.params.weight_decay / 2 * parameter.square().sum()
+            return loss
 
         best, loss, is_converged = descended(objective, flatten_layers(start), logits, is_fold)
         flags = frozenset() if is_converged else frozenset({UNCONVERGED})
@@ -146,8 +147,8 @@ class PlainOrderPreserving(OrderPreserving):
         return logits
 
     def prepared(self, logits: Tensor, labels: Tensor) -> tuple[dict[str, Tensor], Tensor]:
-        descending, order = logits.sort(dim=-1, descending=True, stable=True)
-        places = order.argsort(-1).gather(-1, labels[:, None])[:, 0]
+        descending, order = logits.topk(logits.shape[-1], dim=-1)
+        places = (order == labels[:, None]).long().argmax(-1)
         parts = {"inputs": self.inputs(logits, descending), "descending": descending}
         return parts, logits.shape[-1] - 1 - places
 
@@ -158,7 +159,8 @@ class PlainOrderPreserving(OrderPreserving):
         return state_of_layers(layers)
 
     def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:
-        descending, order = logits.sort(dim=-1, descending=True, stable=True)
+        # A sort, which ONNX has as TopK.
+        descending, order = logits.topk(logits.shape[-1], dim=-1)
         inputs = self.inputs(logits, descending)
         scores = ascending_scores(inputs, descending, layers_of_state(state)).flip(-1)
         placed = torch.zeros_like(logits).scatter(-1, order, scores)
@@ -188,7 +190,9 @@ def _nodes_of(logits: Tensor) -> Tensor:
 def _cells(logits: Tensor, first: Tensor, step: Tensor) -> tuple[Tensor, Tensor]:
     """Return the cell of each logit, and how far it lies within it, in steps."""
     places = (logits - first) / step
-    cells = places.floor().clamp(0, _NODES - 2)
+    # A logit that is NaN stays so by its share; its cell must be a number.
+    finite = torch.where(places.isfinite(), places, torch.zeros_like(places))
+    cells = finite.floor().clamp(0, _NODES - 2)
     return cells.long(), places - cells
 
 

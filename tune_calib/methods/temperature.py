@@ -10,7 +10,7 @@ from typing import Literal, Self
 
 import numpy as np
 import torch
-from pydantic import model_validator
+from pydantic import Field, model_validator
 from scipy.optimize import minimize_scalar
 from torch import Tensor
 
@@ -44,7 +44,7 @@ class TemperatureParams(Params):
       code of Mukhoti et al., MbLS, ACLS and FeDLaS.
     - `grid_nll`: the NLL, at its first minimum over the same grid.
     """
-    top_versus_all: bool = False
+    top_versus_all: bool = Field(False, exclude_if=lambda is_set: not is_set)  # keeps old hashes
     """Whether the temperature minimises the binary cross-entropy of the confidence instead."""
 
     @model_validator(mode="after")

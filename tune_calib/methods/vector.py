@@ -15,6 +15,7 @@ search does not end. The authors take 200 steps of 0.001, which do not arrive.
 from collections.abc import Mapping
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from tune_calib.methods._affine import (
@@ -36,7 +37,7 @@ _PENALTY = 0.1  # of the mean square of w - 1, as in the authors' program
 
 
 class VectorParams(Params):
-    top_versus_all: bool = False
+    top_versus_all: bool = Field(False, exclude_if=lambda is_set: not is_set)  # keeps old hashes
     """Whether the map minimises the binary cross-entropy of the confidence, without intercepts."""
 
 
