@@ -9,7 +9,7 @@ _STEPS = 100
 _FOLD_STEPS = 10  # of fits for cross-validation, which start from the fit to all samples
 _WORK = 2e8  # logits read by a fit, which limits the steps with many classes
 _LEAST_STEPS = 10
-_FALL = 1e-4  # of the objective in the last quarter of the search, where it has converged
+_FALL = 5e-3  # of the objective in the last quarter of the search, where it has converged
 
 Objective = Callable[[Sequence[Tensor]], Tensor]
 
@@ -27,7 +27,7 @@ def descended(
 
     Returns:
         the best parameters met, their objective, and whether the last quarter of the search has
-        lowered it by less than 1e-4.
+        lowered it by less than 0.005.
     """
     limit = max(_LEAST_STEPS, min(_STEPS, int(_WORK / max(1, logits.numel()))))
     steps = min(_FOLD_STEPS, limit) if is_fold else limit

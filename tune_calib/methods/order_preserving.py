@@ -13,7 +13,7 @@ their squared parameters.
 
 Differences from the authors' program: the networks start from the best single temperature and are
 fitted by at most 100 steps of L-BFGS (fewer with more than two million logits) to all of ``calib``,
-and the trial is flagged if the last quarter still lowers the NLL by 1e-4; theirs are means over
+and the trial is flagged if the last quarter still lowers the NLL by 0.005; theirs are means over
 five folds, of which only the last was loaded. Instead of a quadrature for each logit, whose last
 weight theirs does not halve, the integral of DIAG is taken once on 1,025 nodes over the range of
 the logits of ``calib``, exactly for a piecewise linear integrand; beyond this range, its slope is

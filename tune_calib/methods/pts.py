@@ -6,9 +6,10 @@ penalty of the weights of the hidden layers. The order of the classes of a sampl
 
 Differences from the authors' program: the network starts from the best single temperature, where
 theirs starts near a random one, even 0; L-BFGS takes at most 100 steps (fewer with more than two
-million logits), and the trial is flagged if the last quarter still lowers the error by 1e-4, where
-theirs takes a given number of steps of Adam; and the logits that are divided are not clipped, which
-would change the order of those above 100. The sizes of the network are those of the paper.
+million logits), and the trial is flagged if the last quarter still lowers the summed error by
+0.005, where theirs takes a given number of steps of Adam; and the logits that are divided are not
+clipped, which would change the order of those above 100. The sizes of the network are those of the
+paper.
 """
 
 from collections.abc import Mapping, Sequence

@@ -291,8 +291,9 @@ class Candidates:
             slot, _, key = name.partition(".")
             filled = getattr(plain, slot)
             params: Mapping[str, Any] = filled.params.model_dump(mode="json")
-            # The key is of the method or of the slot.
-            self.defaults[name] = params[key] if key in params else getattr(filled, key)
+            # The key is of the method or of the slot; the dump leaves defaults of later ones out.
+            holder = filled.params if key in type(filled.params).model_fields else filled
+            self.defaults[name] = params[key] if key in params else getattr(holder, key)
 
     @property
     def kind(self) -> MethodKind:
