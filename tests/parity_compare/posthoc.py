@@ -15,7 +15,7 @@ from tune_calib.methods._affine import Affine, Ridge, top_versus_all_objective
 from tune_calib.methods._layers import Layers, flatten_layers, state_of_layers
 from tune_calib.methods._top_versus_all import top_versus_all_losses
 from tune_calib.methods.focal_temperature import best_temperature, focal_log_probs, focal_nll
-from tune_calib.methods.imax import bin_means, imax_edges, log_odds
+from tune_calib.methods.imax import bin_means, imax_edges, log_odds, running_sums
 from tune_calib.methods.order_preserving import integral, positive_slopes
 from tune_calib.methods.pts import pts_loss, pts_temperatures
 from tune_calib.metrics.binning import top_label
@@ -295,8 +295,8 @@ def imax(case: dict[str, Any]) -> None:
     bins = torch.searchsorted(spread, new.T.contiguous(), right=True).T
     actual = {
         "bin_boundaries": edges,
-        "bin_frequency": bin_means(values, hits, edges),
-        "bin_repr_pred_prob": bin_means(values, values.sigmoid(), edges),
+        "bin_frequency": bin_means(values, running_sums(hits), edges),
+        "bin_repr_pred_prob": bin_means(values, running_sums(values.sigmoid()), edges),
         "eval_bins": bins,
     }
     if scope == "top":

@@ -63,8 +63,9 @@ class ImaxBinning(FittedAlone):
         places = (ranks * (values.shape[-1] - 1)).floor().long()
         edges = values[:, places]
         if self.params.edges == "imax":
-            edges, _ = imax_edges(values, bin_means(values, values.sigmoid(), edges).logit())
-        return Fit({"edges": edges, "shares": bin_means(values, hits, edges)})
+            means = bin_means(values, running_sums(values.sigmoid()), edges)
+            edges, _ = imax_edges(values, means.clamp(SMALLEST, 1 - SMALLEST).logit())
+        return Fit({"edges": edges, "shares": bin_means(values, running_sums(hits), edges)})
 
     def events(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Return log-odds and outcomes, each (K, M), for K sets of bins."""
@@ -103,24 +104,32 @@ def imax_edges(values: Tensor, representations: Tensor) -> tuple[Tensor, Tensor]
 
     Values (K, M) are sorted log-odds, and the first representations (K, B) sorted log-odds too.
     """
+    sums = running_sums(values.sigmoid())
     for _ in range(_ROUNDS):
         rising, falling = F.softplus(representations), F.softplus(-representations)
         edges = rising.diff(dim=-1).abs().log() - falling.diff(dim=-1).abs().log()
         # Between equal representations, an edge is where they are.
         edges = torch.where(edges.isfinite(), edges, representations[:, 1:]).sort(-1).values
-        means = bin_means(values, values.sigmoid(), edges).clamp(SMALLEST, 1 - SMALLEST)
+        means = bin_means(values, sums, edges).clamp(SMALLEST, 1 - SMALLEST)
         representations = means.logit()
     return edges, representations
 
 
-def bin_means(values: Tensor, targets: Tensor, edges: Tensor) -> Tensor:
-    """Return the means (K, B) of targets by the bin of sorted values (K, M); empty: of all."""
+def running_sums(targets: Tensor) -> Tensor:
+    """Return the sums (K, M + 1) of the first 0 to M targets (K, M)."""
+    return F.pad(targets.cumsum(-1), (1, 0))
+
+
+def bin_means(values: Tensor, sums: Tensor, edges: Tensor) -> Tensor:
+    """Return the means (K, B) by the bin of sorted values (K, M) of targets; empty: of all.
+
+    ``sums`` are the running sums of the targets.
+    """
     starts = torch.searchsorted(values.contiguous(), edges.contiguous())
     ends = F.pad(starts, (0, 1), value=values.shape[-1])
-    sums = F.pad(targets.cumsum(-1), (1, 0)).gather(-1, ends)
     counts = ends.diff(dim=-1, prepend=torch.zeros_like(ends[:, :1]))
-    totals = sums.diff(dim=-1, prepend=torch.zeros_like(sums[:, :1]))
-    return torch.where(counts > 0, totals / counts, targets.mean(-1, keepdim=True))
+    totals = sums.gather(-1, ends).diff(dim=-1, prepend=torch.zeros_like(sums[:, :1]))
+    return torch.where(counts > 0, totals / counts, sums[:, -1:] / values.shape[-1])
 
 
 def _binned(values: Tensor, state: Mapping[str, Tensor]) -> Tensor:
