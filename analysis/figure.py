@@ -24,9 +24,6 @@ class Figure:
     takes: tuple[str, ...] = ()  # options of the caller: ``settings`` (two or more), ``metric``
     position: int = 1000  # sort key in the page; equal ones are sorted by name
 
-    def __call__(self, results: Any) -> "Drawing | None":
-        return self.draw(results)
-
     def full_caption(self, results: Any) -> str:
         return f"{self.reading} {self.caption(results)}".rstrip()
 

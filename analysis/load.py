@@ -1,7 +1,7 @@
 """Read the results of a run: its manifest, its tables and the number of missing trials."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, wraps
 from operator import attrgetter
@@ -21,15 +21,6 @@ from tune_calib.spec.methods import METHODS
 from tune_calib.spec.metrics import BASE, column
 from tune_calib.spec.names import BELOW, FLAT, HEAD_BELOW, LEAST_SHARPNESS, append_flag_signs
 
-# Columns that ranks need besides those of their metric.
-_LEAST = {
-    "spec_hash", "rung", "rung_label", "network_seed", "head_seed", "split_seed", "status",
-    "message", "data",
-    "dataset", "backbone", "flags", "network_id", "network_method", "head_method",
-    "posthoc_method",
-    "*train/accuracy", "*test/accuracy", "*test/confidence_gap", "*test/confidence_gap_se",
-    "*test/sharpness",
-}  # fmt: skip
 _LONG_TEXTS = ("data", "network", "head", "posthoc", "versions", "code")
 
 T = TypeVar("T")
@@ -109,7 +100,6 @@ class Run:
 
     @cached_property
     def has_groups(self) -> bool:
-        """Return whether imported samples form groups, which the bootstrap draws."""
         return any('"groups":' in str(data) for data in self.trials["data"].unique())
 
     @property
@@ -146,7 +136,6 @@ class Run:
 
     @property
     def _plain(self) -> RungRecord | None:
-        """Return the method of a comparison that is plain cross entropy; None if it has none."""
         for rung in self.manifest.rungs if self.row_name == "method" else ():
             # A label begins with the pipeline; settings follow it.
             if METHODS.canonical(rung.label.split(" ")[0]) == "ce":
@@ -231,11 +220,9 @@ class Run:
         return curves[curves["spec_hash"].isin(self.of_rung(rung)["spec_hash"])]
 
 
-def load(out: AnyPath, metric: str | None = None) -> Run:
-    """Read a run, or only the columns for ranks of one metric, in a quarter of the time."""
+def load(out: AnyPath) -> Run:
     manifest = read_run_manifest(out)
-    columns = {"*"} if metric is None else {*_LEAST, f"*/{metric}"}
-    trials = read_trials(out, columns)
+    trials = read_trials(out)
     planned = [record for record in manifest.planned if record.calib_size is None]
     hashes = {record.spec_hash for record in manifest.planned if record.calib_size is not None}
     subsets = trials[trials["spec_hash"].isin(hashes)].reset_index(drop=True)
@@ -243,7 +230,7 @@ def load(out: AnyPath, metric: str | None = None) -> Run:
     is_planned = trials["spec_hash"].isin(map(attrgetter("spec_hash"), planned))
     order = ["rung", "network_seed", "head_seed", "split_seed"]
     trials = trials[is_planned].sort_values(order, ignore_index=True)
-    shifts = read_shifts(out, metric)
+    shifts = read_shifts(out)
     if len(shifts.columns):
         trials = trials.merge(shifts, left_on="spec_hash", right_index=True, how="left")
     if hashes:
@@ -266,12 +253,11 @@ def _flag_flat_confidences(run: Run) -> Run:
     return replace(run, trials=_with_flag(run.trials, FLAT, is_flat))
 
 
-def read_trials(out: AnyPath, columns: Collection[str] = ("*",)) -> pd.DataFrame:
+def read_trials(out: AnyPath) -> pd.DataFrame:
     """Return one row per trial, adding to ``flags`` the heads that are far below their network."""
     # Long strings as categories, which store a repeated string once and are shared by copies.
-    rows: pd.DataFrame = read_table(out, "trials", columns=columns, encoded=_LONG_TEXTS).to_pandas(
-        self_destruct=True
-    )
+    table = read_table(out, "trials", encoded=_LONG_TEXTS)
+    rows: pd.DataFrame = table.to_pandas(self_destruct=True)
     # A trial that was run again may be in two files; the finished one counts.
     done_first = (rows["status"] != "done").sort_values(kind="stable").index
     last = rows["spec_hash"][done_first].drop_duplicates().sort_index().index

@@ -88,7 +88,6 @@ def read_result_files(folder: "AnyPath") -> "pd.DataFrame":
 
 
 def _with_columns(frame: "pd.DataFrame", **columns: Any) -> "pd.DataFrame":
-    """Return printed numbers with the columns of results of runs, which name no trial."""
     import pandas as pd
 
     from analysis.tidy import COLUMNS, SEEDS

@@ -43,11 +43,9 @@ def kind_title(kind: str) -> str:
     return kind.replace("_", " ").replace("gaussian", "Gaussian").replace("jpeg", "JPEG")
 
 
-def read_shifts(out: AnyPath, metric: str | None = None) -> pd.DataFrame:
-    """Return one or all metrics on shifted images and their means, with one row per trial."""
+def read_shifts(out: AnyPath) -> pd.DataFrame:
+    """Return the metrics on shifted images and their means, with one row per trial."""
     long: pd.DataFrame = read_table(out, "shifts", columns=_KEPT).to_pandas()
-    if metric is not None:
-        long = long[long["metric"] == metric]
     if long.empty:
         return pd.DataFrame(index=pd.Index([], name="spec_hash"))
     # A killed run may have written some rows twice.

@@ -114,7 +114,6 @@ class Cell:
 
     @classmethod
     def ended(cls, counts: Mapping[str, int]) -> "Cell":
-        """Return the cell of the number of trials if all are done, otherwise of each status."""
         if set(counts) == {"done"}:
             return cls.of(counts["done"])
         return cls(format_counts(counts))

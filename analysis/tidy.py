@@ -133,24 +133,23 @@ def parted(metric: str, split: str | None = None) -> tuple[str, str | None]:
     return name, prefix
 
 
-def check_is_evaluated(frame: pd.DataFrame, metric: str) -> None:
-    if metric in OOD_METRICS and frame["value"].isna().all():
+def find_foreign_sets(frame: pd.DataFrame, metric: str) -> list[str]:
+    if frame["value"].isna().all():
         raise UserError(
             f"no trial has {METRICS[metric].title}, which needs an OOD set: repeat the command of "
             "the run with `shift`, e.g. `shift` noise"
         )
+    return foreign_sets(frame["split"])
 
 
 def find_split(run: Run, metric: str, split: str | None = None) -> str:
     """Return a split with a metric; by default ``test``, or for an OOD metric its only set."""
     if split is None and metric in OOD_METRICS:
-        frame = tidy(run, [metric])
-        check_is_evaluated(frame, metric)
-        sets = foreign_sets(frame["split"])
+        sets = find_foreign_sets(tidy(run, [metric]), metric)
         if len(sets) > 1:
             names = " or ".join(f"{split}/{metric}" for split in sets)
             raise UserError(f"there are several sets with {METRICS[metric].title}; name {names}")
-        return str(sets[0])
+        return sets[0]
     splits, split = [], split or "test"
     for name in filter(is_metric_column, map(str, run.trials)):
         column_split, _, column_metric = name.rpartition("/")

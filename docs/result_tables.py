@@ -119,8 +119,8 @@ def _contributions(table: ResultTable) -> list[Record]:
     records: dict[str, Record] = {}
     for title, folder in table.effects.items():
         for metric in table.metrics:
-            for effect in compute_effects(_load(folder), metric, has_posthoc=table.behind):
-                if effect.kind == "shapley":
+            for effect in compute_effects(_load(folder), metric):
+                if effect.kind == "shapley" and effect.is_behind == table.behind:
                     record = records.setdefault(effect.name, {table.head: Cell(effect.name)})
                     change = format_change(metric, effect.decision.difference)
                     text = f"{change} ({effect.decision.outcome})"

@@ -35,8 +35,7 @@ from analysis.tidy import parted
 from docs import result_tables
 from tune_calib.engine.bank import FeatureBank
 from tune_calib.errors import UserError
-from tune_calib.files.documents import seal, unseal
-from tune_calib.files.hashes import checksum_of
+from tune_calib.files.documents import checksum_of, seal, unseal
 from tune_calib.files.paths import parse_path
 from tune_calib.files.store import read_manifest
 from tune_calib.results.columns import TableName

@@ -25,10 +25,9 @@ from tune_calib.spec.names import IN_PROCESS
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning import plan as driver
-from tune_calib.tuning.folder import RunLocation
+from tune_calib.tuning.folder import Provenance, RunLocation
 from tune_calib.tuning.ladder import LadderRun
 from tune_calib.tuning.work import execution as chosen
-from tune_calib.tuning.work.provenance import Provenance
 
 CPU = torch.device("cpu")
 

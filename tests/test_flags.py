@@ -22,10 +22,10 @@ from tune_calib.methods.temperature import TemperatureParams, TemperatureScaling
 from tune_calib.metrics.scoring import is_at_chance
 from tune_calib.results.tables import read_table
 from tune_calib.spec.names import CHANCE, CONTROL, FEW_IMAGES, FLAGS, NEVER_BEST
-from tune_calib.spec.slots.posthoc import PostHocSlot
+from tune_calib.spec.slots.base import PostHocSlot
+from tune_calib.tuning.folder import Provenance
 from tune_calib.tuning.ray.trainables import trainable
 from tune_calib.tuning.search.definition import Objective
-from tune_calib.tuning.work.provenance import Provenance
 
 FITS = ("nll", "grid_nll", "grid_ece")
 RIVALS = ("base", "variant", "variant", "variant")

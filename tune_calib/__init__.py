@@ -19,6 +19,7 @@ _LIBRARY = {
         ("ranks", "averages", "significance", "benchmark", "diff", "interaction", "effects"),
         "tune_calib.api.statistics",
     ),
+    **dict.fromkeys(("sensitivity", "importance"), "tune_calib.api.statistics"),
 }
 
 

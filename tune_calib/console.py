@@ -15,7 +15,6 @@ from typing import Protocol
 import typer
 
 _GAP = 2  # spaces after a key
-_GLUE = "\N{NO-BREAK SPACE}"  # keeps an arrow on the line of its word
 _LEAST = 20  # minimum width of a value, in characters
 
 # C0 (except tab and newline) and C1; marks, separators and overrides that change the reading order
@@ -136,10 +135,6 @@ def wrap(text: str, width: int, indent: str = "") -> list[str]:
     if len(text) <= width:
         return [text]
     lines = textwrap.wrap(
-        text.replace(" ↓", f"{_GLUE}↓").replace(" ↑", f"{_GLUE}↑"),
-        width,
-        subsequent_indent=indent,
-        break_long_words=False,
-        break_on_hyphens=False,
+        text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
     )
-    return [line.replace(_GLUE, " ") for line in lines] or [""]
+    return lines or [""]

@@ -36,11 +36,10 @@ class UserError(Exception):
     def __init__(self, message: str, setting: str | None = None) -> None:
         if setting and "." not in setting:
             message = f"`{setting}` {message}"
-        first = _FIRST_SETTING.match(message)
         super().__init__(message)
+        if first := not setting and _FIRST_SETTING.match(message):
+            setting = first[1] or first[2]
         self.setting = setting or None
-        if first and not setting:
-            self.setting = first[1] or first[2]
 
 
 class RefusedError(UserError):

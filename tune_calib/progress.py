@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import ClassVar, TypeVar
 
 T = TypeVar("T")
@@ -47,23 +47,6 @@ def count_progress(description: str, items: Iterable[T], total: int) -> Iterator
     for completed, item in enumerate(items, start=1):
         yield item
         report_progress(description, completed, total)
-
-
-@contextlib.contextmanager
-def part_of_progress(number: int, parts: int) -> Iterator[None]:
-    """Report the events of the block as those of one of several parts of equal length."""
-    if not _listeners:
-        yield
-        return
-    outer = _listeners[-1]
-
-    def scale(event: ProgressEvent) -> None:
-        steps = max(1, event.total)
-        completed = number * steps + event.completed
-        outer(replace(event, completed=completed, total=parts * steps))
-
-    with listening(scale):
-        yield
 
 
 @contextlib.contextmanager

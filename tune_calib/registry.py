@@ -62,16 +62,13 @@ class Registry(Generic[T]):
             raise TypeError(f"a {self.kind} must be a {self._record.__name__}, got {record!r}")
         if not isinstance(record.name, str) or not self._name.fullmatch(record.name):
             raise ValueError(f"{record.name!r} is no {self.kind} name: use letters, digits, _.-")
-        if record.name in self._records:
-            # A plug-in may register again what its module registered when it was imported.
-            is_taken = self._origins[record.name] != OUTSIDE
-        else:
-            is_taken = origin is not None and self.knows(record.name)
-        if is_taken:
-            raise ValueError(f"{self.kind} {record.name!r} is already registered")
-        self._records[record.name] = record
-        self._origins[record.name] = origin
-        self.homes[record.name] = caller["__name__"].rpartition(".")[2]
+        name = record.name
+        # A plug-in may register again what its module registered when it was imported.
+        is_new = name not in self._records and (origin is None or not self.knows(name))
+        if not is_new and self._origins.get(name) != OUTSIDE:
+            raise ValueError(f"{self.kind} {name!r} is already registered")
+        self._records[name], self._origins[name] = record, origin
+        self.homes[name] = caller["__name__"].rpartition(".")[2]
         return record
 
     def register_family(
@@ -90,10 +87,8 @@ class Registry(Generic[T]):
         """Return the content hash of the plug-in of a record; None for a built-in record."""
         if not self._index:
             self._load()
-        if name in self._records:
-            origin = self._origins[name]
-        else:
-            origin = next((plugin for rule, plugin in self._families if rule(name)), None)
+        of_family = (plugin for rule, plugin in self._families if rule(name))
+        origin = self._origins[name] if name in self._records else next(of_family, None)
         if origin == OUTSIDE:
             raise UserError(
                 f"{self.kind} {name!r} was registered outside a plug-in; give its file as `plugin`"
@@ -126,9 +121,7 @@ class Registry(Generic[T]):
     def modules(self) -> list[str]:
         """Return the names of the package's modules without importing it."""
         spec = find_spec(self.package)
-        if spec is None:
-            return []
-        modules = pkgutil.iter_modules(spec.submodule_search_locations or ())
+        modules = pkgutil.iter_modules((spec and spec.submodule_search_locations) or ())
         return sorted(module.name for module in modules if not module.name.startswith("_"))
 
     @cached_property
@@ -140,10 +133,8 @@ class Registry(Generic[T]):
 
     def facts(self, name: str) -> Mapping[str, Any]:
         """Return the facts of the index about a record without an import; none for a plug-in's."""
-        if not self._index:
-            return {}
-        facts: Mapping[str, Any] = self._index["records"].get(self.canonical(name), {})
-        return facts
+        records: Mapping[str, Mapping[str, Any]] = self._index["records"] if self._index else {}
+        return records.get(self.canonical(name), {})
 
     def canonical(self, name: str) -> str:
         """Return the name of the record of an alias, and any other name unchanged."""
@@ -156,24 +147,19 @@ class Registry(Generic[T]):
         if not isinstance(name, str):
             raise UserError(f"the name of a {self.kind} must be a string, got {name!r}")
         if not self.knows(self.canonical(name)):
-            raise self._unknown(name)
+            raise UserError(f"unknown {self.kind} {short_repr(name)}{nearest(name, list(self))}")
 
     def knows(self, name: str) -> bool:
         """Return whether the name is registered, or a rule resolves it."""
         return name in self or self._is_of_family(name)
 
-    def _unknown(self, name: str) -> UserError:
-        return UserError(f"unknown {self.kind} {short_repr(name)}{nearest(name, list(self))}")
-
     def _is_of_family(self, name: str) -> bool:
-        if self._index:
-            if name in self._index["families"]:
-                return True
-            families = [family for family in self._families if family[1] is not None]
-        else:
+        if self._index and name in self._index["families"]:
+            return True
+        if not self._index:
             self._load()
-            families = self._families
-        return any(resolve(name) for resolve, _ in families)
+        # The index lists the names of built-in rules.
+        return any(rule(name) for rule, plugin in self._families if plugin or not self._index)
 
     def family_names(self) -> list[str]:
         """Return all names that the built-in rules know."""
@@ -193,11 +179,7 @@ class Registry(Generic[T]):
                 self._load()
         if name in self._records:
             return self._records[name]
-        for resolve, _ in self._families:
-            record = resolve(name)
-            if record is not None:
-                return record
-        raise self._unknown(name)
+        return next(filter(None, (resolve(name) for resolve, _ in self._families)))
 
     def __contains__(self, name: object) -> bool:
         """Return whether the name is registered."""

@@ -38,9 +38,6 @@ def format_mistake(error: Mapping[str, Any]) -> str:
     return words.format(**{**context, **bounds})
 
 
-_MOST_NAMES = 8  # that a message suggests
-
-
 def nearest(name: str, known_names: list[str]) -> str:
     """Return a hint such as ``"; did you mean 'ece'?"``, or the list of what is known.
 
@@ -50,15 +47,13 @@ def nearest(name: str, known_names: list[str]) -> str:
     if not known_names:
         return "; there are none"
     part, names = name.lower(), list(dict.fromkeys(known_names))
-    close: list[str] = []
-    if len(part) >= 2:
-        close = [candidate for candidate in names if candidate.lower().startswith(part)]
+    close = [known for known in names if known.lower().startswith(part) and len(part) >= 2]
     if not close and len(part) >= 3:
-        close = [candidate for candidate in names if part in candidate.lower()]
+        close = [known for known in names if part in known.lower()]
     close = close or difflib.get_close_matches(name, names, n=1)
     if not close:
         return f"; known: {', '.join(names)}"
-    return f"; did you mean {' or '.join(map(repr, close[:_MOST_NAMES]))}?"
+    return f"; did you mean {' or '.join(map(repr, close[:8]))}?"
 
 
 def format_count(count: int | str, noun: str) -> str:
@@ -83,12 +78,10 @@ def format_setting(value: Any) -> str:
     return "none" if value is None else str(value)
 
 
-_NO_WORDS = {"null", "true", "false", "yes", "no", "on", "off", "y", "n"}
-
-
 def format_yaml(value: Any) -> str:
     """Format a plain JSON value so that ``--set`` reads it back without losing digits."""
-    if isinstance(value, str) and value.isidentifier() and value.lower() not in _NO_WORDS:
+    no_words = ("null", "true", "false", "yes", "no", "on", "off", "y", "n")
+    if isinstance(value, str) and value.isidentifier() and value.lower() not in no_words:
         return value
     return json.dumps(value)
 

@@ -17,7 +17,7 @@ from analysis.compare.significance import friedman_sentence
 from analysis.load import load
 from analysis.published import BASE_OF_FILES
 from analysis.tables.latex import label_of
-from analysis.tables.render import View
+from analysis.tables.render import View, with_none
 from analysis.tables.table import BEST, Table
 from analysis.text import Cell, full_stops, ranked, records_of
 from analysis.tidy import flags_of_methods, tied
@@ -158,7 +158,7 @@ def _find_base(folders: Sequence[AnyPath]) -> str:
         if has_result_files(folder):
             bases.add(BASE_OF_FILES)
         else:
-            run = load(folder, SCORES[0])
+            run = load(folder)
             bases.add(run.bases[run.rungs[0].index].label)
     if len(bases) > 1:
         names = ", ".join(sorted(bases))
@@ -194,8 +194,7 @@ def view(result: Benchmark) -> View:
         first=["NLL mean rank", "NLL win rate (%)", "NLL improvement"], is_main=True,
     )  # fmt: skip
     frame = summary.rename_axis("method").reset_index()
-    content = frame.astype(object).where(frame.notna(), None).to_dict("records")
-    return View([table], content, frame, result.notes)
+    return View([table], with_none(frame).to_dict("records"), frame, result.notes)
 
 
 def _columns(

@@ -221,17 +221,16 @@ def decisions_table(decisions: Sequence[Decision], head: str) -> Table:
     holm_head = " (Holm)" if len(decisions) > 1 else ""
     records = []
     for decision in decisions:
-        records.append(
-            {
-                head: Cell(decision.method),
-                "decision": Cell(decision.outcome),
-                "difference": Cell.number(metric, decision.difference, signed=True),
-                level: Cell.span(metric, decision.low, decision.high, signed=True),
-                f"p{holm_head}": Cell.p(decision.p),
-                f"p of equivalence{holm_head}": Cell.p(decision.p_equivalent),
-                "why": Cell(decision.why),
-            }
-        )
+        record = {
+            head: Cell(decision.method),
+            "decision": Cell(decision.outcome),
+            "difference": Cell.number(metric, decision.difference, signed=True),
+            level: Cell.span(metric, decision.low, decision.high, signed=True),
+            f"p{holm_head}": Cell.p(decision.p),
+            f"p of equivalence{holm_head}": Cell.p(decision.p_equivalent),
+            "why": Cell(decision.why),
+        }
+        records.append(record)
     caption = " ".join(full_stops([METRICS[metric].head, *describe_rules(decisions)]))
     first, label = ["decision", "difference", level], label_of("decisions", metric)
     return Table("decisions", caption, records, first=first, label=label).without_blank()

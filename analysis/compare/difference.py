@@ -26,9 +26,7 @@ def difference(
     if margin is not None and len(metrics) != 1:
         raise UserError("`margin` applies to a single `metric`, whose unit it has")
     shared = _shared_rungs(first, second)
-    rows: list[dict[str, object]] = []
-    rules: list[str] = []
-    remarks: list[str] = []
+    rows, rules, remarks = list[dict[str, object]](), list[str](), list[str]()
     for metric in dict.fromkeys(metrics or ("accuracy", "ece", "nll")):
         check_metric(metric)
         common_split = find_split(first, metric, split)
@@ -44,9 +42,8 @@ def difference(
         decisions = decide_runs(first, second, changes, name, margin)
         for label, decision in zip(shared, decisions, strict=True):
             means = {"first": pairs[label]["a"].mean(), "second": pairs[label]["b"].mean()}
-            row = {"rung": label, "metric": metric, **means}
-            row |= compare_pairs(metric, pairs[label], "t")
-            rows.append(row | {"decision": decision.outcome})
+            test = compare_pairs(metric, pairs[label], "t") | {"decision": decision.outcome}
+            rows.append({"rung": label, "metric": metric, **means, **test})
         if lines := describe_rules(decisions):
             rules.append(f"Decisions on {METRICS[metric].title}: {'; '.join(lines)}")
         remarks += [*map("A: {}".format, a.notes), *map("B: {}".format, b.notes)]
@@ -71,8 +68,6 @@ def difference(
 
 
 def _shared_rungs(first: Run, second: Run) -> list[str]:
-    if str(first.out) == str(second.out):
-        raise UserError(f"{first.out} is given twice; name two runs")
     # With one network a block is a head seed, which only concerns that network.
     seeds, other_seeds = first.manifest.network_seeds, second.manifest.network_seeds
     if len(seeds) == len(other_seeds) == 1 and seeds != other_seeds:
@@ -140,9 +135,6 @@ def _view(table: pd.DataFrame, changed: pd.DataFrame, notes: list[str], row_name
         Table("differences", "\n".join(notes), records_of(columns), label=label, is_main=True),
         Table("settings", "Settings that differ.", records_of(settings), label=f"{label}-settings"),
     ]
-    content = {
-        "differences": json_records(table),
-        "settings": json_records(changed),
-        "notes": notes,
-    }
-    return View([part for part in tables if part.records], content, table, notes)
+    content = {"differences": json_records(table), "settings": json_records(changed)}
+    shown = [part for part in tables if part.records]
+    return View(shown, content | {"notes": notes}, table, notes)

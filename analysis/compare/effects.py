@@ -15,12 +15,11 @@ An effect is a weighted sum of cells (``Comparison.weigh``), which is decided li
   ``v`` of ``i`` with what it needs minus that without ``i``.
 """
 
-import json
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, combinations, groupby, product
+from itertools import chain, combinations, groupby
 from operator import attrgetter
 from typing import Any
 
@@ -32,7 +31,7 @@ from analysis.compare.hypotheses import UNITS, format_change
 from analysis.compare.network_check import compute_network_check
 from analysis.load import Run, cached_per_run
 from analysis.tables.latex import label_of
-from analysis.tables.render import View
+from analysis.tables.render import View, json_records
 from analysis.tables.table import Table
 from analysis.text import Cell, Record, full_stops
 from tune_calib.errors import UserError
@@ -76,14 +75,6 @@ class Lattice:
         needs = {factor.name: frozenset(factor.needs) for factor in design.factors}
         return cls(tuple(needs), needs, labels)
 
-    def contributions(self, step: str) -> list[tuple[Steps, Steps]]:
-        """Return the pairs of cells without and with a step, of those that were run."""
-        pairs = []
-        for cell in self.labels:
-            if step not in cell and cell | {step} in self.labels:
-                pairs.append((cell, cell | {step}))
-        return pairs
-
     def in_order(self, step: str) -> tuple[Steps, Steps]:
         """Return the cells before and after a step in the order of the ladder."""
         smaller = frozenset(self.steps[: self.steps.index(step)])
@@ -115,25 +106,25 @@ def list_effects(lattice: Lattice, design: str) -> dict[str, dict[str, Weights]]
 
 def _shapley(lattice: Lattice) -> dict[str, Weights]:
     """Weigh each change by the share of the orders of all steps that pass from cell to cell."""
-    cells = list_combinations(lattice.needs)
+    base, *larger_cells = cells = list_combinations(lattice.needs)
     if not lattice.labels.keys() >= set(cells):
         return {}
-    orders_to = dict.fromkeys(cells, 0)  # from the base to a cell
-    orders_from = dict.fromkeys(cells, 0)  # from a cell to the full method
-    orders_to[cells[0]] = orders_from[cells[-1]] = 1
-    edges = []
-    for cell, step in product(cells, lattice.steps):
-        if step not in cell and cell | {step} in orders_to:
-            edges.append((step, cell, cell | {step}))
-    for _, cell, larger in edges:
-        orders_to[larger] += orders_to[cell]
-    for _, cell, larger in reversed(edges):
-        orders_from[cell] += orders_from[larger]
-    terms: dict[str, list[tuple[Steps, float]]] = {step: [] for step in lattice.steps}
-    for step, cell, larger in edges:
-        share = orders_to[cell] * orders_from[larger] / orders_to[cells[-1]]
-        terms[step] += [(cell, -share), (larger, share)]
-    return {step: lattice.weigh(of_step) for step, of_step in terms.items()}
+    orders_to = {base: 1}  # from the base to a cell
+    for cell in larger_cells:
+        orders_to[cell] = sum(orders_to.get(cell - {step}, 0) for step in cell)
+    orders_from = {cells[-1]: 1}  # from a cell to the full method
+    for cell in cells[-2::-1]:
+        following = cells[-1] - cell
+        orders_from[cell] = sum(orders_from.get(cell | {step}, 0) for step in following)
+    effects = {}
+    for step in lattice.steps:
+        terms: list[tuple[Steps, float]] = []
+        for cell in cells:
+            if step not in cell and (larger := cell | {step}) in orders_to:
+                share = orders_to[cell] * orders_from[larger] / orders_to[cells[-1]]
+                terms += [(cell, -share), (larger, share)]
+        effects[step] = lattice.weigh(terms)
+    return effects
 
 
 def _contrasts(lattice: Lattice, size: int, is_fraction: bool) -> dict[str, Weights]:
@@ -153,12 +144,11 @@ def _contrasts(lattice: Lattice, size: int, is_fraction: bool) -> dict[str, Weig
 
 def _differences(lattice: Lattice, kind: str) -> dict[str, Weights]:
     effects = {}
-    for step in lattice.steps:
-        smaller, larger = lattice.needs[step], lattice.needs[step] | {step}
+    for step, needed in lattice.needs.items():
+        smaller, larger = needed, needed | {step}
         if kind == "removed":
             larger = frozenset(lattice.steps)
-            dependents = {other for other in larger if step in lattice.needs[other]}
-            smaller = larger - {step} - dependents
+            smaller = larger - {step} - {name for name in larger if step in lattice.needs[name]}
         elif kind == "path":
             smaller, larger = lattice.in_order(step)
         if {smaller, larger} <= lattice.labels.keys():
@@ -181,33 +171,34 @@ class Effect:
 
 
 @cached_per_run
-def compute_effects(
-    run: Run, metric: str = "ece", margin: float | None = None, has_posthoc: bool = False
-) -> list[Effect]:
+def compute_effects(run: Run, metric: str = "ece", margin: float | None = None) -> list[Effect]:
+    """Decide all effects over the cells of a design, and then those behind its post-hoc method."""
     design = design_of(run)
-    lattice = Lattice.of(design, run, has_posthoc)
-    labels = list(dict.fromkeys(lattice.labels.values()))  # without controls, which may lack seeds
-    means = over_seeds(run, metric).values[labels].astype(float).dropna().mean()
     base = run.bases[run.rungs[0].index].label
     part = float(over_seeds(run, "nll_calibration").values[base].astype(float).mean())
     effects = []
-    for kind, weights in list_effects(lattice, design.name).items():
-        comparisons = [Comparison(name, metric=metric, weights=of) for name, of in weights.items()]
-        for decision in decide_sums(run, comparisons, margin):
-            changes = []
-            in_order = gain = math.nan
-            if kind in ("shapley", "path"):
-                for cell, larger in lattice.contributions(decision.method):
-                    change = float(means[lattice.labels[larger]] - means[lattice.labels[cell]])
-                    changes.append(change)
-                    if kind == "shapley" and (cell, larger) == lattice.in_order(decision.method):
-                        in_order = change
-            if metric == "nll" and part > 0:
-                gain = -decision.difference / part
-            least, most = min(changes, default=math.nan), max(changes, default=math.nan)
-            effects.append(
-                Effect(kind, decision.method, has_posthoc, decision, least, most, in_order, gain)
-            )
+    layers = [False, True] if design.posthoc else [False]
+    for is_behind in layers:
+        lattice = Lattice.of(design, run, is_behind)
+        # Without controls, which may lack seeds.
+        labels = list(dict.fromkeys(lattice.labels.values()))
+        means = over_seeds(run, metric).values[labels].astype(float).dropna().mean()
+        for kind, weights in list_effects(lattice, design.name).items():
+            sums = [Comparison(name, metric=metric, weights=of) for name, of in weights.items()]
+            has_orders = kind in ("shapley", "path")
+            for decision in decide_sums(run, sums, margin):
+                step, changes = decision.method, dict[Steps, float]()
+                for cell, label in lattice.labels.items():
+                    if has_orders and step not in cell and cell | {step} in lattice.labels:
+                        changes[cell] = float(means[lattice.labels[cell | {step}]] - means[label])
+                in_order = gain = math.nan
+                if kind == "shapley":
+                    in_order = changes[lattice.in_order(step)[0]]
+                if metric == "nll" and part > 0:
+                    gain = -decision.difference / part
+                least = min(changes.values(), default=math.nan)
+                most = max(changes.values(), default=math.nan)
+                effects.append(Effect(kind, step, is_behind, decision, least, most, in_order, gain))
     return effects
 
 
@@ -219,11 +210,69 @@ def design_of(run: Run) -> DesignRecord:
     return run.manifest.design
 
 
-def layers(run: Run) -> list[bool]:
-    return [False, True] if design_of(run).posthoc else [False]
+def tables(run: Run, metric: str, margin: float | None = None) -> list[Table]:
+    built: list[Table] = []
+    effects = compute_effects(run, metric, margin)
+    for _, alike in groupby(effects, key=attrgetter("is_behind", "kind")):
+        built.append(_table(run, list(alike), is_first=not built))
+    if not built:
+        raise UserError(f"{run.out} has no finished cells to compare")
+    return built
 
 
-def describe_carriers(effects: list[Effect]) -> str:
+def tables_of_page(run: Run) -> list[Table]:
+    if run.manifest.design is None:
+        return []
+    return list(chain.from_iterable(tables(run, metric) for metric in METRICS_OF_EFFECTS))
+
+
+def _table(run: Run, effects: Sequence[Effect], is_first: bool) -> Table:
+    kind, is_behind, posthoc = effects[0].kind, effects[0].is_behind, design_of(run).posthoc
+    metric, level = effects[0].decision.metric, effects[0].decision.level
+    changes = {rung.label.removeprefix("+ "): rung.ingredient for rung in run.manifest.rungs}
+    records, notes = list[Record](), list[str]()
+    if kind == "path":
+        notes.append(describe_carriers(effects))
+    for effect in effects:
+        decision = effect.decision
+        record = {
+            "steps" if kind == "interaction" else "step": Cell(effect.name),
+            "change": Cell(changes.get(effect.name, "") if kind == "path" else ""),
+            "decision": Cell(decision.outcome),
+            f"{METRICS[metric].head} effect": Cell.number(metric, decision.difference, signed=True),
+            f"{100 * level:.4g} % interval": Cell.span(
+                metric, decision.low, decision.high, signed=True
+            ),
+            "p (Holm)": Cell.p(decision.p),
+            "smallest": Cell.number(metric, effect.least, signed=True),
+            "largest": Cell.number(metric, effect.most, signed=True),
+            "in the ladder's order": Cell.number(metric, effect.in_order, signed=True),
+            "NLL gain": Cell.formatted(effect.gain, "+.2f"),
+            "why": Cell(decision.why),
+        }
+        records.append(record)
+        if effect.least < 0 < effect.most:
+            low, high = (format_change(metric, end) for end in (effect.least, effect.most))
+            notes.append(
+                f"The sign of {effect.name} depends on the order: from {low} to {high}"
+                f"{UNITS[METRICS[metric].unit]}."
+            )
+    key, sentences = f"{kind}-{metric}", [KINDS[kind]]
+    if is_behind:
+        key += f"-{posthoc}"
+        sentences[0] += f", with {posthoc} behind each combination"
+    if is_first:
+        sentences += describe_rules([effect.decision for effect in effects])
+    else:
+        sentences.append(f"Decided as above, over {len(effects)} comparisons")
+    return Table(
+        key, "\n".join(full_stops(sentences)), records, first=list(records[0])[2:5],
+        label=label_of("effects", key), notes=notes,
+        is_main=kind in ("shapley", "path", "removed", "added"),
+    ).without_blank()  # fmt: skip
+
+
+def describe_carriers(effects: Sequence[Effect]) -> str:
     metric = effects[0].decision.metric
     sign = 1 if METRICS[metric].is_less_better else -1
     gains = {effect.name: -sign * effect.decision.difference for effect in effects}
@@ -243,82 +292,10 @@ def describe_carriers(effects: list[Effect]) -> str:
     )
 
 
-def describe_order(effects: list[Effect]) -> list[str]:
-    sentences = []
-    for effect in effects:
-        if effect.least < 0 < effect.most:
-            metric = effect.decision.metric
-            low, high = (format_change(metric, end) for end in (effect.least, effect.most))
-            sentences.append(
-                f"The sign of {effect.name} depends on the order: from {low} to {high}"
-                f"{UNITS[METRICS[metric].unit]}"
-            )
-    return sentences
-
-
-def tables(run: Run, metric: str, margin: float | None = None) -> list[Table]:
-    built: list[Table] = []
-    for has_posthoc in layers(run):
-        effects = compute_effects(run, metric, margin, has_posthoc)
-        for _, of_kind in groupby(effects, key=attrgetter("kind")):
-            built.append(_table(run, list(of_kind), is_first=not built))
-    if not built:
-        raise UserError(f"{run.out} has no finished cells to compare")
-    return built
-
-
-def tables_of_page(run: Run) -> list[Table]:
-    if run.manifest.design is None:
-        return []
-    return list(chain.from_iterable(tables(run, metric) for metric in METRICS_OF_EFFECTS))
-
-
-def _table(run: Run, effects: list[Effect], is_first: bool) -> Table:
-    first = effects[0]
-    metric, level = first.decision.metric, f"{100 * first.decision.level:.4g} % interval"
-    changes = {rung.label.removeprefix("+ "): rung.ingredient for rung in run.manifest.rungs}
-    records: list[Record] = []
-    for effect in effects:
-        decision = effect.decision
-        record = {
-            "steps" if first.kind == "interaction" else "step": Cell(effect.name),
-            "change": Cell(changes.get(effect.name, "") if first.kind == "path" else ""),
-            "decision": Cell(decision.outcome),
-            f"{METRICS[metric].head} effect": Cell.number(metric, decision.difference, signed=True),
-            level: Cell.span(metric, decision.low, decision.high, signed=True),
-            "p (Holm)": Cell.p(decision.p),
-            "smallest": Cell.number(metric, effect.least, signed=True),
-            "largest": Cell.number(metric, effect.most, signed=True),
-            "in the ladder's order": Cell.number(metric, effect.in_order, signed=True),
-            "NLL gain": Cell.formatted(effect.gain, "+.2f"),
-            "why": Cell(decision.why),
-        }
-        records.append(record)
-    sentences = [KINDS[first.kind]]
-    if first.is_behind:
-        sentences[0] += f", with {design_of(run).posthoc} behind each combination"
-    if is_first:
-        sentences += describe_rules([effect.decision for effect in effects])
-    else:
-        sentences.append(f"Decided as above, over {len(effects)} comparisons")
-    notes = [f"{text}." for text in describe_order(effects)]
-    if first.kind == "path":
-        notes.insert(0, describe_carriers(effects))
-    key = f"{first.kind}-{metric}"
-    if first.is_behind:
-        key += f"-{design_of(run).posthoc}"
-    return Table(
-        key, "\n".join(full_stops(sentences)), records, first=list(records[0])[2:5],
-        label=label_of("effects", key),
-        is_main=first.kind in ("shapley", "path", "removed", "added"), notes=notes,
-    ).without_blank()  # fmt: skip
-
-
 def view(run: Run, metric: str, margin: float | None = None) -> View:
     rows: list[dict[str, Any]] = []
-    for has_posthoc in layers(run):
-        for effect in compute_effects(run, metric, margin, has_posthoc):
-            rows.append({**vars(effect), **vars(effect.decision), "effect": effect.name})
+    for effect in compute_effects(run, metric, margin):
+        rows.append({**vars(effect), **vars(effect.decision), "effect": effect.name})
     frame = pd.DataFrame(rows).drop(columns=["decision", "name", "method", "reference"])
     notes = [f"{compute_network_check(run).sentence}."]
     for label, reason in design_of(run).invalid.items():
@@ -328,4 +305,4 @@ def view(run: Run, metric: str, margin: float | None = None) -> View:
             notes.append(f"{label} is the trial of {len(equal)} combinations.")
     built = tables(run, metric, margin)
     built[-1] = replace(built[-1], notes=[*built[-1].notes, *notes])
-    return View(built, json.loads(frame.to_json(orient="records")), frame, notes)
+    return View(built, json_records(frame), frame, notes)

@@ -16,7 +16,6 @@ from analysis import tidy
 from analysis.compare.network_check import compute_network_check, name_of
 from analysis.load import Run, cached_per_run, load
 from analysis.published import published, published_titles, read_result_files
-from analysis.shifts import FOREIGN_MEAN
 from tune_calib.errors import UserError
 from tune_calib.files.paths import AnyPath
 from tune_calib.results.folders import has_result_files
@@ -44,7 +43,7 @@ def collect(
     if bool(folders) == (table is not None):
         raise UserError("name either folders of runs or a table by `published`")
     files = [folder for folder in folders if has_result_files(folder)]
-    runs = [load(folder, metric) for folder in folders if folder not in files]
+    runs = [load(folder) for folder in folders if folder not in files]
     has_names = len({run.out.name for run in runs}) == len(runs)
     checks = defaultdict[str, list[str]](list)  # runs with the same networks share a sentence
     for run in runs:
@@ -66,14 +65,12 @@ def collect(
             spec_hash = mixed["spec_hash"].iloc[0]
             of_trial = frame["folder"][frame["spec_hash"] == spec_hash]
             raise contradiction(spec_hash, of_trial.unique())
-        tidy.check_is_evaluated(frame, metric)
     else:
         frame = published(table)
     if split is not None:
         frame = tidy.choose(frame, split=split)
     elif metric in OOD_METRICS:  # the mean over OOD sets counts only if the user names it
-        is_ood = frame["split"].str.startswith("ood/")
-        frame = frame[is_ood & (frame["split"] != FOREIGN_MEAN)]
+        frame = frame[frame["split"].isin(tidy.find_foreign_sets(frame, metric))]
     else:
         frame = frame[frame["split"] == "test"]
     return Collected(frame, notes, titles)

@@ -176,7 +176,6 @@ def known_networks(trials: pd.DataFrame, split: str = "test") -> pd.DataFrame:
 
 
 def name_of(run: Run) -> str:
-    """Return the data set and backbones of a run, e.g. ``cifar10 vit``."""
     backbones = map(str, run.trials["backbone"].dropna().unique())
     # Imported data have one name for both.
     return " ".join(dict.fromkeys([run.manifest.dataset, *backbones]))

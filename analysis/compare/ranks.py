@@ -15,7 +15,7 @@ from analysis import style
 from analysis.compare.gather import KEY, Collected, Flagged, Scores, column_name, gather
 from analysis.published import published_titles
 from analysis.tables.latex import label_of
-from analysis.tables.render import View
+from analysis.tables.render import View, with_none
 from analysis.tables.table import BEST, Table
 from analysis.text import Cell, full_stops, ranked, records_of, rounded
 from analysis.tidy import check_metric, without_identity
@@ -124,7 +124,12 @@ def view(table: RankTable) -> View:
     long = pd.concat({part: frame.loc[order].stack(KEY) for part, frame in parts.items()}, axis=1)
     rows = long.reset_index().merge(summary, left_on="method", right_index=True)
     rows = rows.assign(metric=table.metric, ranking=table.ranking, source=table.source)
-    return View([main], _entries(table), rows, table.notes)
+    names = list(map(column_name, table.values.columns))
+    entries = summary.assign(metric=table.metric, ranking=table.ranking).reset_index(names="method")
+    for part, frame in (("ranks", table.ranks), ("values", table.values)):
+        named = frame.loc[order].set_axis(names, axis="columns")
+        entries[part] = pd.Series(with_none(named).to_dict("records"))
+    return View([main], entries.to_dict("records"), rows, table.notes)
 
 
 def _heads(key: tuple[str, ...], titles: Mapping[str, str]) -> tuple[str, str]:
@@ -138,23 +143,6 @@ def _heads(key: tuple[str, ...], titles: Mapping[str, str]) -> tuple[str, str]:
     elif split != "test":
         lower += f" {split}"
     return upper, lower
-
-
-def _without_nan(frame: pd.DataFrame) -> dict[Any, Any]:
-    return frame.astype(object).where(frame.notna(), None).to_dict("index")
-
-
-def _entries(table: RankTable) -> list[dict[str, Any]]:
-    names = list(map(column_name, table.values.columns))
-    ranks, values = (
-        _without_nan(frame.set_axis(names, axis="columns")) for frame in (table.ranks, table.values)
-    )
-    entries = []
-    summaries: Any = table.summary.to_dict("index")
-    for method, summary in summaries.items():
-        entry = {"method": method, **summary, "metric": table.metric, "ranking": table.ranking}
-        entries.append(entry | {"ranks": ranks[method], "values": values[method]})
-    return entries
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,7 +198,7 @@ def view_averages(averages: Averages) -> View:
     lines += full_stops(averages.notes)
     label = label_of("averages")
     table = Table("averages", "\n".join(lines), records_of(columns), label=label, is_main=True)
-    means = _without_nan(averages.values)
+    means = with_none(averages.values).to_dict("index")
     content = {"columns": averages.columns, "means": means, "notes": averages.notes}
     long = averages.values.rename_axis("method").reset_index()
     long = long.melt(id_vars="method", var_name="metric", value_name="mean")

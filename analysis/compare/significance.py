@@ -106,15 +106,13 @@ def spreads_of(matched: Matched) -> pd.DataFrame:
 def view(verdict: DeclaredTest) -> View:
     metric, result, matched = verdict.matched.metric, verdict.friedman, verdict.matched
     label, head = label_of("significance", metric), METRICS[metric].head
-    spreads, cell = verdict.spreads, partial(Cell.number, metric)
+    spreads, cell, span = verdict.spreads, partial(Cell.number, metric), partial(Cell.span, metric)
     columns = {
         "method": map(Cell, map(matched.label, spreads["method"])),
         "n": map(Cell.of, spreads["n"]),
         head: map(cell, spreads["mean"]),
         "sd": map(cell, spreads["sd"]),
-        "95 % interval of the mean (t)": map(
-            partial(Cell.span, metric), spreads["low"], spreads["high"]
-        ),
+        "95 % interval of the mean (t)": map(span, spreads["low"], spreads["high"]),
     }
     caption = f"{head}: mean and spread of each method over blocks."
     spread = Table("spread", caption, records_of(columns), label=f"{label}-spread")
@@ -125,9 +123,7 @@ def view(verdict: DeclaredTest) -> View:
             "pairs": map(Cell.of, table["pairs"]),
             "better in": map(Cell.of, table["better"]),
             first: map(partial(cell, signed=True), table["difference"]),
-            "95 % interval": map(
-                partial(Cell.span, metric, signed=True), table["low"], table["high"]
-            ),
+            "95 % interval": map(partial(span, signed=True), table["low"], table["high"]),
             # A statement says why there is no p.
             "p": map(Cell.p, table["p"], table["statement"]),
             "p (Holm)": map(Cell.p, table["p_holm"]),

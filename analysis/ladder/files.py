@@ -1,11 +1,12 @@
 """Write the files of a ladder's report: tables, figures and the page."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -15,10 +16,10 @@ from analysis.compare.effects import METRICS_OF_EFFECTS
 from analysis.compare.hypotheses import PAIRED_TESTS
 from analysis.compare.network_check import compute_network_check
 from analysis.figure import LADDER_FIGURES, Figure
-from analysis.ladder import shift_tables, tables, tuned
+from analysis.ladder import shift_tables, tables
 from analysis.ladder.means import is_comparable, ladder_table
 from analysis.ladder.results import LadderResults, last_epochs, samples
-from analysis.load import Run, load
+from analysis.load import Run, cached_per_run, load
 from analysis.page.page import (
     Gallery,
     Page,
@@ -31,18 +32,20 @@ from analysis.page.page import (
     write_folder,
 )
 from analysis.published import compare_with
+from analysis.tables.latex import label_of
 from analysis.tables.render import body, in_files, markdown
 from analysis.tables.table import Table
-from analysis.text import format_counts
+from analysis.text import NOTHING, Cell, capital, format_counts
 from analysis.tidy import complaints, tied
 from tune_calib.console import Part, Prose, Text
 from tune_calib.errors import UserError
 from tune_calib.files.paths import AnyPath
-from tune_calib.results.selection import EVALUATION
+from tune_calib.results.manifests import TunedManifest, TunedMethod
+from tune_calib.results.selection import EVALUATION, describe_reads
 from tune_calib.spec.metrics import METRICS, column, format_value, metrics_of_trials
-from tune_calib.spec.names import SEARCH_MANIFEST
+from tune_calib.spec.names import SEARCH_MANIFEST, TUNED
 from tune_calib.spec.reproduction import Comparison
-from tune_calib.text import format_count, nearest
+from tune_calib.text import format_count, format_setting, nearest
 
 _FEW_IMPORTS = 12  # of which a report shows each
 
@@ -65,10 +68,10 @@ def write_files(run: Run, test: str | None, options: Sequence[str], folder: Path
         folder, _texts(results), in_order(LADDER_FIGURES), results, make_page
     )
     parts: list[Part] = [tables.ladder(run)]
-    for table in (shift_tables.learning_table(run), tables.recipes(run), tuned.table(run)):
+    for table in (shift_tables.learning_table(run), tables.recipes(run), _tuned_table(run)):
         if table.records:
             parts += [table.caption, replace(table, caption="")]
-    if commands := tuned.list_commands(run):
+    if commands := _list_commands(run):
         parts += ["to repeat a tuned method alone:", *commands]
     bad = run.trials[run.trials["status"] != "done"].fillna({"message": "no message"})
     reasons = bad["rung_label"] + ": " + bad["status"] + ", " + bad["message"]
@@ -173,7 +176,7 @@ def load_run(
 def _texts(results: LadderResults) -> dict[str, str]:
     run = results.run
     files = in_files(tables.ladder(run), ladder_table(run))
-    recipe_table, tuned_table = tables.recipes(run), tuned.table(run)
+    recipe_table, tuned_table = tables.recipes(run), _tuned_table(run)
     if recipe_table.records:
         files["ladder.md"] += f"\n{recipe_table.caption}\n\n{body(recipe_table)}\n"
         texts = pd.DataFrame(list(recipe_table.records)).map(attrgetter("text"))
@@ -181,7 +184,7 @@ def _texts(results: LadderResults) -> dict[str, str]:
         del files["recipes.md"]
     if tuned_table.records:
         texts = pd.DataFrame(list(tuned_table.records)).map(attrgetter("text"))
-        files |= in_files(tuned_table, texts.assign(command=tuned.list_commands(run)))
+        files |= in_files(tuned_table, texts.assign(command=_list_commands(run)))
     if weak := tables.weak_heads(run):
         files["ladder.md"] += "".join(f"\n- {line}" for line in weak) + "\n"
     settings = tables.rung_settings(run)
@@ -219,7 +222,7 @@ def page(
     main = tables.ladder(run).with_requested().without_blank()
     main = replace(main, notes=tables.notes(run), caption=main.caption.partition("\n")[2])
     is_evaluation = run.out.name == EVALUATION and (run.out.parent / SEARCH_MANIFEST).exists()
-    main_tables = [main, tuned.table(run), shift_tables.learning_table(run)]
+    main_tables = [main, _tuned_table(run), shift_tables.learning_table(run)]
     main_tables += [tables.drawn_intervals(run), tables.recipes(run)]
     shifts = [shift_tables.table(run, shift) for shift in shift_tables.shift_tables(run)]
     tested: dict[str, Table] = {}  # the table of spreads is that of every test
@@ -241,7 +244,7 @@ def page(
     ]
     lead, check = describe_best(run), compute_network_check(run)
     commands = steps(run.trials, manifest.command, options)
-    if of_methods := tuned.list_commands(run):
+    if of_methods := _list_commands(run):
         commands["Repeat a tuned method alone."] = "\n".join(of_methods)
     return Page(
         title=manifest.title,
@@ -290,3 +293,64 @@ def describe_best(run: Run) -> str:
         f"intervals over {decisions[label].over}" for label in names if not decisions[label].why
     )
     return "; ".join([f"{head}, {', '.join(parts)}", *endings, f"{check}."])
+
+
+@cached_per_run
+def _find_tuned(run: Run) -> TunedManifest | None:
+    return TunedManifest.read(run.out) if (run.out / TUNED).exists() else None
+
+
+def _tuned_table(run: Run) -> Table:
+    manifest = _find_tuned(run)
+    if manifest is None:
+        return Table("tuned", "", [])
+    head = f"{METRICS[manifest.metric].title} on select"
+    records = []
+    for method in manifest.methods:
+        values = pd.Series([method.published_value, method.tuned_value], dtype=float)
+        published, best = (Cell.number(manifest.metric, value) for value in values)
+        if method.published_value is not None and not method.is_within:
+            published = Cell(f"{published.text} (beyond the guard)", published.value)
+        cells = {
+            "method": Cell(method.label),
+            "tuned settings": Cell(_describe_choice(method)),
+            f"{head}, published": published,
+            f"{head}, tuned": best,
+            "searched": Cell.of(len(method.searched)),
+            "suggestions": Cell.of(method.suggestions),
+            "cost (s)": Cell.measured(method.cost_s) if method.folder else NOTHING,
+            "published settings": Cell(_format_settings(method.published)),
+        }
+        records.append(cells)
+    budget = format_count(manifest.suggestions, "suggestion")
+    caption = (
+        f"Each method was searched with {budget}, fewer if its settings have fewer values; "
+        f"{manifest.rule}. Tuned settings that are not named are the published ones. Searched: the "
+        f"number of settings. {capital(describe_reads(manifest.reads))}."
+    )
+    label = label_of("tuned", run.manifest.dataset)
+    first = [*records[0]][1:]
+    return Table("tuned", caption, records, label=label, first=first, is_one_tabular=True)
+
+
+def _list_commands(run: Run) -> list[str]:
+    manifest = _find_tuned(run)
+    return [] if manifest is None else [method.command for method in manifest.methods]
+
+
+def _describe_choice(method: TunedMethod) -> str:
+    if not method.folder:
+        return "nothing to search"
+    if method.tuned is None:
+        return "none within the guard"
+    published = method.published
+    changed = {key: value for key, value in method.tuned.items() if published.get(key) != value}
+    return _format_settings(changed) or "the published ones"
+
+
+def _format_settings(settings: Mapping[str, Any]) -> str:
+    texts = []
+    for name, value in settings.items():
+        text = f"{value:.3g}" if isinstance(value, float) else format_setting(value)
+        texts.append(f"{name} {text}")
+    return ", ".join(texts)

@@ -80,7 +80,6 @@ def match_values(run: Run, metric: str, split: str = "test") -> pd.DataFrame:
 def _change(
     matched: pd.DataFrame, numbers: "dict[int, pd.Series[float]]", first: int, second: int
 ) -> float:
-    """Return the difference of the means of two rungs over the seeds that both have."""
     pairs = matched[[first, second]].dropna()
     if len(pairs) == len(matched):  # without repetitions of a value
         return float(numbers[second].mean() - numbers[first].mean())

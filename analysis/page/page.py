@@ -110,10 +110,8 @@ def _load_templates() -> Environment:
 
 
 def _written(value: Any) -> Any:
-    if isinstance(value, Markup):
-        return Markup(printable(value))
-    if isinstance(value, str):
-        return printable(value)
+    if isinstance(value, str):  # also of Markup, which stays Markup
+        return type(value)(printable(value))
     return value
 
 

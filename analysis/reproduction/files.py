@@ -14,10 +14,10 @@ import pandas as pd
 
 from analysis.compare.claims import Outcome, judge
 from analysis.compare.network_check import compute_network_check, name_of
-from analysis.experiment_file.overview import Overview
 from analysis.ladder.tables import describe_setting, equal_rungs
 from analysis.load import Run, cached_per_run, load
-from analysis.page.page import Section
+from analysis.page.page import PAGE as REPORT
+from analysis.page.page import Page, Section
 from analysis.reproduction import tables
 from analysis.reproduction.quantities import with_quantities
 from analysis.reproduction.tables import VerdictRow
@@ -25,7 +25,7 @@ from analysis.shifts import FAMILIES, FOREIGN_MEAN, OOD, foreign_sets
 from analysis.tables.latex import label_of, latex
 from analysis.tables.render import in_files, markdown
 from analysis.text import full_stops
-from analysis.tidy import parted
+from analysis.tidy import complaints, parted
 from tune_calib.console import Part, Text, printable
 from tune_calib.files.paths import AnyPath, atomic_write
 from tune_calib.results.folders import read_lock
@@ -36,7 +36,6 @@ PAGE = "reproduction.html"
 
 
 def _can_judge(claim: Claim, run: Run) -> bool:
-    """Return whether the shift set of a claim, if any, applies to the data set of a run."""
     split = parted(claim.metric)[1] or ""
     family = split.partition("/")[0]
     families = FAMILIES.keys() & {name.partition("/")[0] for name in run.splits}
@@ -66,7 +65,6 @@ class Made:
         return rows
 
     def _judge(self, claim: Claim, entry: str) -> list[VerdictRow]:
-        """Judge a claim on each base network of a run, and on their mean if it is about one."""
         runs = [run for name, run in self.runs if name == entry and _can_judge(claim, run)]
         # By data set, if it is about networks; the frozen networks of a data set form one group.
         groups_by_dataset = defaultdict[str, dict[str, list[Run]]](dict)
@@ -107,7 +105,6 @@ class Made:
 
 
 def _misfits_views(run: Run, claim: Claim) -> bool:
-    """Return whether a claim is about heads on networks that do not fit the heads' views."""
     labels = set[str]()
     for comparison in claim.comparisons:
         labels.update({comparison.rung, *comparison.than, *(comparison.less or ())})
@@ -128,10 +125,9 @@ def uses_part_of_train(run: Run) -> bool:
 
 
 def read_made(table: Reproduction, out: AnyPath, entries: Mapping[str, str], command: str) -> Made:
-    """Read the results of a table; ``runs`` names the run of each folder in ``out``."""
-    metrics = list(table.metrics)
-    for claim in table.claims:
-        metrics += map(attrgetter("metric"), claim.comparisons)
+    """Read the results of a table; ``entries`` names the run of each folder in ``out``."""
+    comparisons = chain.from_iterable(claim.comparisons for claim in table.claims)
+    metrics = [*table.metrics, *map(attrgetter("metric"), comparisons)]
     runs = []
     for folder, entry in entries.items():
         run = with_quantities(load(out / folder), metrics)
@@ -143,10 +139,10 @@ def read_made(table: Reproduction, out: AnyPath, entries: Mapping[str, str], com
 def write_reproduction(
     table: Reproduction, out: AnyPath, entries: Mapping[str, str], command: str
 ) -> Text:
-    made, overview = read_made(table, out, entries, command), Overview(out)
-    frames, run_tables, checks = [], [], []
+    made = read_made(table, out, entries, command)
+    frames, run_tables, checks, troubles = [], [], [], list[str]()
     for entry, run in made.runs:
-        overview.add_run(run)
+        troubles += [f"{run.out.name}: {line}" for line in complaints(run)]
         check, label = compute_network_check(run).sentence, label_of(table.folder, run.out.name)
         checks.append(f"{name_of(run)}: {check}.")
         frame = tables.compare_with_print(table, entry, run)
@@ -168,24 +164,36 @@ def write_reproduction(
         "table.csv": frame.to_csv(index=False),
     }
     claims = tables.claims_table(table.folder, made.verdict_rows, tables.describe_plan(made.lock))
-    contents |= in_files(claims, tables.claim_numbers(made.verdict_rows))
+    numbers = map(attrgetter(*tables.NUMBERS.values()), made.verdict_rows)
+    contents |= in_files(claims, pd.DataFrame(numbers, columns=list(tables.NUMBERS)))
     sections = [
         Section("claims", "Claims", tables=[replace(claims, key="claim-rows")]),
         Section("table", "Table", checks, run_tables),
     ]
-    title, lead = f"{table.name}: {table.title}", describe_verdicts(made.verdict_rows)
-    contents[PAGE] = overview.render(title, lead, sections, command, [*contents])
+    title, lead = f"{table.name}: {table.title}", _describe_verdicts(made.verdict_rows)
+    names = [run.out.name for _, run in made.runs]
+    pages = {name: f"{name}/{REPORT}" for name in names if (out / name / REPORT).exists()}
+    contents[PAGE] = Page(
+        title=title,
+        lead=lead,
+        setting=f"{len(names)} ladders and comparisons",
+        network_check="",
+        state=f"{'Not every' if troubles else 'Complete: every'} trial has its numbers.",
+        troubles=troubles,
+        sections=sections,
+        steps={"Run it again; finished trials are skipped.": command},
+        files=[*contents, *pages.values()],
+        links=pages,
+    ).render()
     for name, text in contents.items():
         atomic_write(out / name, printable(text).encode())
     printed: list[Part] = [replace(claims, caption="")] if claims.records else []
     return Text([title, *printed, *checks, f"page: {out / PAGE}"])
 
 
-def describe_verdicts(rows: Sequence[VerdictRow]) -> str:
-    """Return the lead of the page of a table, a sentence on the verdicts; empty without claims."""
-    rows = tables.counted(rows)
-    if not rows:
-        return ""
-    counts = Counter(map(attrgetter("verdict.outcome"), rows))
+def _describe_verdicts(rows: Sequence[VerdictRow]) -> str:
+    counts = Counter(row.verdict.outcome for row in rows if not row.is_part)
     outcomes = [f"{counts[outcome]} {outcome}" for outcome in get_args(Outcome) if counts[outcome]]
-    return f"Of {format_count(len(rows), 'verdict')} on claims: {', '.join(outcomes)}."
+    if not outcomes:
+        return ""
+    return f"Of {format_count(counts.total(), 'verdict')} on claims: {', '.join(outcomes)}."

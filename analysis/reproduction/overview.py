@@ -50,13 +50,12 @@ Pictured = Callable[[Made, Run, str], str | None]
 
 def read_all(out: AnyPath) -> list[Made]:
     results = []
-    for name in sorted(REPRODUCTIONS):
-        table = REPRODUCTIONS[name]
-        if lock := read_lock(out / table.folder):
-            entries, command = lock.get("runs", {}), str(lock.get("command", ""))
-            made = read_made(table, out / table.folder, entries, command)
-            if made.runs:
-                results.append(made)
+    for table in sorted(REPRODUCTIONS.values(), key=attrgetter("name")):
+        lock = read_lock(out / table.folder)
+        entries, command = lock.get("runs", {}), str(lock.get("command", ""))
+        made = read_made(table, out / table.folder, entries, command)
+        if made.runs:
+            results.append(made)
     # Not every table has unmasked heads on its networks.
     views: dict[str, float] = {}
     for _, run in chain.from_iterable(made.runs for made in results):
@@ -110,7 +109,9 @@ def _count_outcomes(papers: Mapping[str, Sequence[Made]]) -> list[list[str]]:
     for name, results in papers.items():
         counts = defaultdict[str, Counter[str]](Counter)
         distinct: dict[object, VerdictRow] = {}
-        for row in tables.counted(_verdict_rows(results)):
+        for row in _verdict_rows(results):
+            if row.is_part:
+                continue
             verdict = row.verdict
             pairs = sum(len(comparison.others) for comparison in verdict.claim.comparisons)
             numbers = verdict.difference, verdict.low, verdict.high

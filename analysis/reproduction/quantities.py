@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -34,7 +35,6 @@ class Quantity:
 
 
 def _series(results: LadderResults, name: str, end: str) -> "pd.Series[float]":
-    """Read a curve or statistic of single samples at its first or last epoch, or the change."""
     if name in OF_SAMPLES:
         rows = results.statistics
         split = "train" if name in SHARES else "select"
@@ -104,19 +104,7 @@ _SECONDS = {
 }  # fmt: skip
 
 
-def _series_quantities() -> dict[str, Quantity]:
-    quantities = {}
-    for name, title in _SERIES.items():
-        for end, when in _ENDS.items():
-            quantity = Quantity(f"{title}, {when}", partial(_series, name=name, end=end))
-            if name in SHARES:
-                quantity = replace(quantity, scale=100, digits=1)
-            quantities[f"{name}_{end}"] = quantity
-    return quantities
-
-
 QUANTITIES = {
-    **_series_quantities(),
     "q_settling": Quantity("change of q per epoch, last third minus first", _settling),
     "confidence": Quantity("mean confidence (%)", _confidence, 100, 2),
     "angles_sd": Quantity("spread of the angles between classes (°)", _angles, digits=1),
@@ -129,6 +117,12 @@ QUANTITIES = {
     ),
 }
 """Quantities by name: shares are of the train samples in the loss, correlations are on select."""
+
+for (_name, _title), (_end, _when) in product(_SERIES.items(), _ENDS.items()):
+    _quantity = Quantity(f"{_title}, {_when}", partial(_series, name=_name, end=_end))
+    if _name in SHARES:
+        _quantity = replace(_quantity, scale=100, digits=1)
+    QUANTITIES[f"{_name}_{_end}"] = _quantity
 
 
 RANK = Quantity("rank", lambda results: pd.Series(dtype=float), digits=2)
@@ -147,6 +141,4 @@ def with_quantities(run: Run, names: Iterable[str]) -> Run:
 
 
 def printed_of(name: str) -> Metric | Quantity:
-    if name in METRICS:
-        return METRICS[name]
-    return QUANTITIES[name]
+    return METRICS[name] if name in METRICS else QUANTITIES[name]

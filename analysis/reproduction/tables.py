@@ -2,9 +2,8 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import Any
 
 import pandas as pd
@@ -33,7 +32,7 @@ COLUMNS = (
 )  # fmt: skip
 
 # Columns of the verdicts in CSV, with attributes of ``VerdictRow``.
-_NUMBERS = {
+NUMBERS = {
     "folder": "folder", "claim": "verdict.claim.text", "kind": "verdict.comparison.kind",
     "metric": "verdict.comparison.metric", "rung": "verdict.comparison.rung",
     "than": "verdict.than", "number": "verdict.comparison.number",
@@ -186,8 +185,8 @@ def paper_of(frame: pd.DataFrame) -> str:
 
 
 def _printed_columns(frame: pd.DataFrame) -> list[Key]:
-    columns = frame.loc[frame["paper_dataset"] != "", ["paper_dataset", "paper_backbone"]]
-    return list(columns.drop_duplicates().itertuples(index=False, name=None))
+    names = frame.loc[frame["paper_dataset"] != "", ["paper_dataset", "paper_backbone"]]
+    return list(names.drop_duplicates().itertuples(index=False, name=None))
 
 
 @dataclass(frozen=True)
@@ -216,11 +215,6 @@ class VerdictRow:
         if self.verdict.comparison.metric in QUANTITIES and self.verdict.pairs:
             reasons.insert(0, SEEDS_ONLY)
         return "; ".join(filter(None, reasons))
-
-
-def counted(rows: Iterable[VerdictRow]) -> list[VerdictRow]:
-    """Return the verdicts that count, which are not on parts of a mean."""
-    return [row for row in rows if not row.is_part]
 
 
 def describe_plan(lock: Mapping[str, Any]) -> str:
@@ -292,8 +286,3 @@ def _describe_compared(verdict: Verdict) -> str:
 def title_of(claim: Claim) -> str:
     """Return the text of a claim, marked if the paper does not state it."""
     return f"Not in the paper: {claim.text}" if claim.is_ours else claim.text
-
-
-def claim_numbers(rows: Sequence[VerdictRow]) -> pd.DataFrame:
-    numbers = map(attrgetter(*_NUMBERS.values()), rows)
-    return pd.DataFrame(numbers, columns=list(_NUMBERS))

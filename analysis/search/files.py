@@ -24,7 +24,6 @@ from analysis.page.page import (
 )
 from analysis.search import tables
 from analysis.search.load import SearchResults, load_search
-from analysis.search.sensitivity import sensitivity
 from analysis.tables.render import in_files
 from analysis.tables.table import Table
 from analysis.text import capital
@@ -46,7 +45,7 @@ def write_files(out: AnyPath, folder: Path) -> Text:
         return Text([f"{out}: no suggestion has ended, {planned} planned"])
     texts = {"suggestions.csv": search.table().to_csv(index=False)}
     built = [tables.best(search), tables.importance(search), tables.share(search)]
-    for table in (*built, *sensitivity(search)):
+    for table in (*built, *tables.sensitivity(search)):
         texts |= in_files(table)
     names, gallery = write_folder(
         folder, texts, in_order(SEARCH_FIGURES), search, partial(_page, search)
@@ -71,7 +70,7 @@ def describe(search: SearchResults) -> Text:
     if (search.out / selection.EVALUATION / RUN_MANIFEST).exists():
         evaluation = _evaluation(search)
         lines += [*evaluation.tables, *map(Prose, evaluation.texts)]
-    return Text([best, *sensitivity(search), *map(Prose, sentences), *lines])
+    return Text([best, *tables.sensitivity(search), *map(Prose, sentences), *lines])
 
 
 def _page(search: SearchResults, gallery: Gallery, files: Sequence[str]) -> str:
@@ -90,6 +89,7 @@ def _page(search: SearchResults, gallery: Gallery, files: Sequence[str]) -> str:
         # The key differs from those of figures; the header shows the network check.
         return [replace(table, key=f"{table.key}-rows", notes=())]
 
+    by_setting = [*rows(tables.importance), *tables.sensitivity(search)]
     return Page(
         title=f"Search of {search.manifest.question.method}",
         lead=describe_choice(search),
@@ -101,9 +101,7 @@ def _page(search: SearchResults, gallery: Gallery, files: Sequence[str]) -> str:
             Section("results", "Results", tables=rows(tables.best)),
             *evaluation,
             Section("figures", "Figures", gallery.remarks, figures=gallery.pictures),
-            Section(
-                "settings", "Settings", tables=[*rows(tables.importance), *sensitivity(search)]
-            ),
+            Section("settings", "Settings", tables=by_setting),
             Section("robustness", "Distance from the best suggestion", tables=rows(tables.share)),
             Section("suggestions", "Suggestions", tables=rows(tables.suggestions)),
             Section("environment", "Environment", tables=[environment(search.trials)]),

@@ -23,7 +23,6 @@ def markdown(table: Table) -> str:
 
 
 def body(table: Table) -> str:
-    """Return the rows in Markdown; the name of a block has a separate row."""
     if not table.records:
         return ""
     lines = [table.heads]
@@ -71,6 +70,10 @@ def marked(cell: Cell) -> Markup:
 def _row(tag: str, texts: Iterable[str]) -> Markup:
     cells = (Markup(f"<{tag}>{{}}</{tag}>").format(text) for text in texts)
     return Markup("<tr>{}</tr>\n").format(Markup().join(cells))
+
+
+def with_none(frame: "pd.DataFrame") -> "pd.DataFrame":
+    return frame.astype(object).where(frame.notna(), None)
 
 
 def json_records(frame: "pd.DataFrame") -> list[dict[str, Any]]:

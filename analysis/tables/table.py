@@ -100,7 +100,6 @@ class Table:
         return self.on(WIDE)
 
     def on(self, screen: Screen) -> str:
-        """Lay the table out for a screen, its caption below."""
         # On a narrow screen, each column takes the place of another.
         table = self.without_blank() if screen.width and not screen.columns else self
         if self.is_main and screen.columns:
@@ -196,7 +195,6 @@ def column_keys(heads: Sequence[str]) -> list[str]:
 
 
 def _requested(heads: Sequence[str], names: Sequence[str]) -> list[str]:
-    """Return the heads of the requested columns, after that of the names of the rows."""
     keys = column_keys(heads)
     requested = [heads[0]]
     for name in names:

@@ -13,7 +13,7 @@ from tune_calib.api.calls import format_type
 PATH = Path(tune_calib.__file__).with_suffix(".pyi")
 _CALLS = (
     "ablate", "compare", "search", "evaluate", "run", "open_results", "ranks", "averages",
-    "significance", "benchmark", "diff", "interaction", "effects",
+    "significance", "benchmark", "diff", "interaction", "effects", "sensitivity", "importance",
 )  # fmt: skip
 _HEAD = '''"""The public Python names; made by ``make generate``."""
 

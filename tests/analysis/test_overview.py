@@ -37,7 +37,7 @@ def test_every_entry_is_listed_and_linked_to_its_page(out):
     assert set(links) == {"ladder/report.html"}  # the search has no page yet
     assert "Complete: every entry" in text
     for label in fake_results.LABELS:
-        assert f">{label}</td>" in text
+        assert f">{label}</th>" in text
     assert "chosen" in text
     assert "not evaluated" in text
 
@@ -50,7 +50,7 @@ def test_the_page_shows_other_entries_despite_missing_or_damaged_files(out):
     assert "ladder: + two: 1 of 3 missing" in text
     assert "search: " in text
     assert "nothing contains no sweep.json" in text
-    assert ">vanilla</td>" in text
+    assert ">vanilla</th>" in text
 
 
 def evaluated(folder, chosen):

@@ -14,6 +14,7 @@ from analysis.tidy import (
     as_columns,
     choose,
     complaints,
+    find_split,
     planned_trials,
     tidy,
     write_results_file,
@@ -67,6 +68,15 @@ def test_a_finished_trial_without_the_metric_is_listed(out):
     assert complaints(sweep, "ece") == told
     assert complaints(sweep) == complaints(sweep, "nll") == []
     assert len(tidy(sweep, ["ece"], "test")) == 11
+
+
+def test_a_split_has_the_metric_and_is_not_that_of_the_network(out):
+    fake_results.add_network_check(out)
+    run = load(out)
+    assert find_split(run, "confidence_gap") == "test"
+    for metric, split in (("ece", "calib"), ("confidence_gap", "base/test")):
+        with pytest.raises(UserError, match=f"no result has .* on '{split}'"):
+            find_split(run, metric, split)
 
 
 def test_published_tables_are_complete_and_ood_metrics_have_their_split():

@@ -35,7 +35,7 @@ def measured(samples: int, classes: int) -> tuple[float, float, float]:
     one_pass = time.perf_counter() - start
     places = torch.arange(samples)
     start = time.perf_counter()
-    for counts in draw(samples, LOOPED, seed=0):
+    for counts in draw(torch.arange(samples), LOOPED, seed=0):
         indices = places.repeat_interleave(counts.long())
         evaluate(logits[:, indices], labels[indices])
     loop = (time.perf_counter() - start) / LOOPED * RESAMPLES

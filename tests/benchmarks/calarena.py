@@ -18,7 +18,7 @@ from tabulate import tabulate
 
 from tests.benchmarks.posthoc import drawn
 from tune_calib.engine.evaluate import SplitLogits, fit_transform
-from tune_calib.spec.slots.posthoc import PostHocSlot
+from tune_calib.spec.slots.base import PostHocSlot
 
 PAIRS = {
     "temperature": "TemperatureScaling",

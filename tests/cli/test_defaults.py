@@ -138,8 +138,7 @@ METHODS.register(replace(METHODS["fl"], name="planted"))
 def test_every_command_declares_whether_it_trains():
     assert {name for name, command in COMMANDS.items() if not command.callback.trains} == {
         "analyze averages", "analyze benchmark", "analyze diff", "analyze effects",
-        "analyze interaction",
-        "analyze ranks",
+        "analyze importance", "analyze interaction", "analyze ranks", "analyze sensitivity",
         "analyze significance", "explain", "import", "list", "report", "status",
     }  # fmt: skip
 
@@ -154,9 +153,7 @@ def test_only_commands_that_train_run_a_plug_in_of_the_file(file, folder):
     for words in (["status", "out"], ["list", "methods", "--json"], ["explain", "ls", "--bibtex"]):
         done = here(*words)
         assert done.returncode == 0
-        said = f"{words[0]} does not load plug-in lab.py of {file}; use --plugin\n"
-        assert done.stderr == said
-        assert "planted" not in done.stdout
+        assert (done.stderr, "planted" in done.stdout) == ("", False)
     assert not canary.exists()
     done = here("list", "methods", "--plugin", "lab.py")
     assert ("planted" in done.stdout, done.stderr) == (True, "")
@@ -189,7 +186,6 @@ def test_passwords_are_not_printed(folder):
         ("gpus = 'x'", "must be 0, 1, 1/k or auto, got x"),
         ("out = 'runs/x'", "--out cannot have a default here"),
         ("[evaluate]\nextend = true", "evaluate: --extend cannot have a default here"),
-        ("data-root = 'a'\ndata_root = 'b'", "data-root appears twice"),
         ("seeds =", "is not valid TOML"),
         ("search = 3", "no option 'search'"),
     ],

@@ -12,9 +12,8 @@ from docs.generate.commands import commands
 from tests import drawing, fake_results
 from tests.support import command_line, sample
 from tune_calib.cli import main
-from tune_calib.experiments.entries import plan_entries
+from tune_calib.experiments.entries import Ended, plan_entries, run_entries
 from tune_calib.experiments.file import read_experiment_file
-from tune_calib.experiments.run import Ended, run_entries
 from tune_calib.tuning.context import Context
 
 COMMANDS = commands()
@@ -61,8 +60,7 @@ def test_output_on_a_full_disk_is_one_line(out):
     assert ended.stderr.count(b"\n") == 1
 
 
-def test_a_defect_of_the_program_stays_a_traceback(monkeypatch, out, refusal):
-    import analysis.report
+def test_a_defect_of_the_program_stays_a_traceback(monkeypatch):
     import tune_calib.spec.describe
 
     for defect in (KeyError("x"), ValueError("x"), OSError("neither of a path nor of a disk")):
@@ -73,9 +71,6 @@ def test_a_defect_of_the_program_stays_a_traceback(monkeypatch, out, refusal):
         monkeypatch.setattr(tune_calib.spec.describe, "describe", broken)
         with pytest.raises(type(defect)):
             main(["explain", "mac_cal"])
-        # A folder may come from anybody: then the line names the line of the program.
-        monkeypatch.setattr(analysis.report, "read_run_manifest", broken)
-        assert "or this is a bug to report" in refusal("status", out)
 
 
 def test_an_entry_whose_folder_is_a_file_does_not_end_the_others(tmp_path):

@@ -30,7 +30,7 @@ def test_foreign_cut_or_out_of_range_svhn_files_are_one_line(tmp_path):
     savemat(
         tmp_path / "train_32x32.mat", {"X": np.zeros((32, 32, 3, 2), np.uint8), "y": [[1], [0]]}
     )
-    assert "no test_32x32.mat" in refused(slot, tmp_path)
+    assert "test_32x32.mat does not exist" in refused(slot, tmp_path)
     shutil.copy(tmp_path / "train_32x32.mat", tmp_path / "test_32x32.mat")
     assert "a label is not in 1..10" in refused(slot, tmp_path)
     for content in (b"", b"foreign", (tmp_path / "test_32x32.mat").read_bytes()[:200]):

@@ -46,7 +46,7 @@ def test_other_images_are_another_network_and_are_refused_under_the_old_plan(nam
     other = scanned_slot(name, root, tmp_path / "cache")
     specs = [TrialSpec.build(data=each.model_dump(), network={}) for each in (slot, other)]
     assert specs[0].network_id != specs[1].network_id
-    assert "contains different images" in refused(slot, root)
+    assert "different images than when this was planned" in refused(slot, root)
 
 
 @pytest.mark.parametrize("name", GENERAL)

@@ -18,8 +18,8 @@ from tune_calib.files.documents import seal
 from tune_calib.files.store import ARTIFACT_MANIFEST, Store
 from tune_calib.results.tables import read_table
 from tune_calib.spec.trial import TrialSpec
+from tune_calib.tuning.folder import Provenance
 from tune_calib.tuning.ray.trainables import trainable
-from tune_calib.tuning.work.provenance import Provenance
 
 PORTABLE_SPEC = {"network": {"backbone": "small_cnn", "epochs": 1, "portable": True}}
 NEW = ("processor", "instruction_set", "gpu")

@@ -7,7 +7,7 @@ import pytest
 from tests.metrics.test_without_bins import case
 from tune_calib.engine.evaluate import SplitLogits, evaluate_one
 from tune_calib.spec.metrics import METRICS, column, metrics_of_trials
-from tune_calib.spec.slots.posthoc import PostHocSlot
+from tune_calib.spec.slots.base import PostHocSlot
 
 
 def split(samples, is_right=False):

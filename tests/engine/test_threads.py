@@ -9,9 +9,9 @@ from tests.support import sample, small_spec
 from tune_calib.results.tables import read_table
 from tune_calib.spec.ladder import LADDERS, expand
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
+from tune_calib.tuning.folder import Provenance
 from tune_calib.tuning.ray.trainables import trainable
 from tune_calib.tuning.work.jobs import HEAD_THREADS, make_plan, resources_of
-from tune_calib.tuning.work.provenance import Provenance
 
 
 @pytest.mark.parametrize("seeds", [1, 2, 5])

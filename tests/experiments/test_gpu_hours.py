@@ -16,8 +16,8 @@ from tune_calib.results.tables import write_results
 from tune_calib.spec import gpus
 from tune_calib.spec.gpus import GPUS
 from tune_calib.spec.slots.data import DataSlot
-from tune_calib.tuning.work.provenance import Provenance
-from tune_calib.tuning.work.rows import TrialResult, trial_row
+from tune_calib.tuning.folder import Provenance
+from tune_calib.tuning.work.worker import TrialResult, trial_row
 
 PAPER = Path(__file__).parents[2] / "docs/examples/paper.yaml"
 with (Path(__file__).parents[2] / "analysis/published/published_results.csv").open() as _rows:

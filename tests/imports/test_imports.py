@@ -312,7 +312,7 @@ WRONG = {
         lambda samples, seed: {
             **outputs(samples, seed=seed), **as_probs(np.asarray)(samples, seed),
         },
-        "has probabilities beside logits or features, from which they follow",
+        "has probabilities beside logits or features",
     ),
     "features without head": (
         lambda samples, seed: {**outputs(samples, seed=seed), **features(samples, seed=seed)},

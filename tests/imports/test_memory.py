@@ -25,7 +25,7 @@ def take_in(folder: str, mebibytes: str) -> None:
     """In a process of its own; what it prints is the growth of its memory, in MiB."""
     from tune_calib.engine.imports import check_files, read_record, write_import
     from tune_calib.files.store import Store
-    from tune_calib.tuning.work.rows import peak_memory
+    from tune_calib.tuning.work.worker import peak_memory
 
     path = Path(folder)
     for name in ("first", "mine"):  # libraries that take memory once do so in the first

@@ -25,10 +25,10 @@ from tune_calib.results.tables import read_table
 from tune_calib.spec.ladder import build_kind_comparison, expand, find_left_out
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.settings import resolve_spec
+from tune_calib.tuning.folder import Provenance
 from tune_calib.tuning.work import local
 from tune_calib.tuning.work.jobs import JobSource
 from tune_calib.tuning.work.local import JobProcess
-from tune_calib.tuning.work.provenance import Provenance
 
 CLASSES = {"letters/small": 2, "letters/large": 2, "digits/small": 4}
 

@@ -19,8 +19,8 @@ from tune_calib.spec.methods import METHODS, Params
 from tune_calib.spec.slots.data import DataSlot
 from tune_calib.spec.space import SPACES
 from tune_calib.spec.trial import TrialSpec
+from tune_calib.tuning.folder import Provenance
 from tune_calib.tuning.ray.trainables import trainable
-from tune_calib.tuning.work.provenance import Provenance
 
 UNSTABLE = ["wall_s", "own_s", "bank_s", "peak_memory_bytes", "actor_resets"]
 NETWORKS = [name for name in METHODS if METHODS[name].kind == "network"]
@@ -144,7 +144,7 @@ BROKEN = {
         "its step reads a number of a tensor",
     ),
     "a shape that depends on data": (
-        NETWORK, f"{LOSS}{OWN} + 0 * logits[logits > 0].sum()", "captured", "has a shape that",
+        NETWORK, f"{LOSS}{OWN} + 0 * logits[logits > 0].sum()", "captured", "or its shape",
     ),
     "chance within a step": (
         NETWORK, f"{LOSS}{OWN} * torch.rand((), generator=self.chance).to(logits)", "captured",

@@ -25,7 +25,7 @@ from tune_calib.methods._estimator import probabilities
 from tune_calib.spec import plugins
 from tune_calib.spec.describe import describe_method
 from tune_calib.spec.methods import METHODS
-from tune_calib.spec.slots.posthoc import PostHocSlot
+from tune_calib.spec.slots.base import PostHocSlot
 from tune_calib.tuning.work.workers import NetworkWorker
 
 ROOT = Path(__file__).parents[2]

@@ -9,7 +9,7 @@ import tune_calib.methods
 from tune_calib.methods._base import nll
 from tune_calib.methods.temperature import TemperatureParams, TemperatureScaling
 from tune_calib.spec.methods import METHODS
-from tune_calib.spec.slots.posthoc import PostHocSlot
+from tune_calib.spec.slots.base import PostHocSlot
 
 
 def test_every_file_of_methods_registers_something():

@@ -125,6 +125,10 @@ def test_mean_confidence_has_no_ece_on_calib_and_keeps_the_order_of_classes(clas
     assert float(values["nll"]) > float(expected["nll_refinement"])
     order = logits.argsort(-1)
     assert (probs.gather(-1, order).diff(dim=-1) > -1e-12).all()
+    # The others keep their shares as far as none exceeds the predicted class.
+    second = logits.scatter(-1, order[:, -1:], -torch.inf).softmax(-1).amax(-1)
+    expected = torch.minimum((1 - accuracy) * second, accuracy)
+    torch.testing.assert_close(probs.gather(-1, order[:, -2:-1])[:, 0], expected, rtol=0, atol=2e-6)
 
 
 FULL = ("matrix", "dirichlet")  # a million entries at 1,000 classes

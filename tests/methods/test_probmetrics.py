@@ -17,7 +17,7 @@ from tune_calib.errors import DivergedError
 from tune_calib.methods._estimator import _reproducible, probabilities
 from tune_calib.methods.probmetrics import find_class
 from tune_calib.registry import read_index
-from tune_calib.spec.slots.posthoc import PostHocSlot
+from tune_calib.spec.slots.base import PostHocSlot
 
 REAL = Path(__file__).parents[2] / "docs/networks/cifar100-resnet18-ce/logits.safetensors.xz"
 FAST = [f"probmetrics:{name}" for name in ("TemperatureScaling", "BinaryHistogramBinning")]

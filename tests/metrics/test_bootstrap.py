@@ -26,7 +26,7 @@ def as_drawn(drawn):
 def test_every_metric_of_every_draw_equals_that_of_the_drawn_samples(size, ties):
     logits, labels = case(*size, ties=ties)
     calib = case(100, size[1])
-    counts = draw(len(labels), 12, seed=3)
+    counts = draw(torch.arange(len(labels)), 12, seed=3)
     split = CalibSplit(calib[0].softmax(-1), calib[1])
     drawn = as_drawn(drawn_metrics(Resampled(logits, labels, split), counts))
     assert set(drawn) == set(metrics_of_trials())
@@ -48,7 +48,7 @@ def test_every_metric_of_every_draw_equals_that_of_the_drawn_samples(size, ties)
 def test_the_bootstrap_accepts_probabilities_of_zero_and_one():
     logits, labels = case(200, 4)
     logits = 2000 * logits  # softmax is exactly 0 and 1
-    counts = draw(len(labels), 10, seed=0)
+    counts = draw(torch.arange(len(labels)), 10, seed=0)
     drawn = as_drawn(drawn_metrics(Resampled(logits, labels), counts))
     for number, own in enumerate(counts):
         places = torch.arange(len(labels)).repeat_interleave(own.long())
@@ -191,7 +191,7 @@ def test_a_metric_of_values_that_no_other_metric_needs_has_an_interval(name, mon
     monkeypatch.setitem(METRICS._records, name, record)
     monkeypatch.setitem(METRICS._origins, name, None)
     logits, labels = case(60, 3)
-    counts = draw(len(labels), 5, seed=0)
+    counts = draw(torch.arange(len(labels)), 5, seed=0)
     drawn = bootstrap(logits[None], labels, resamples=5)[name].draws[0]
     for value, weights in zip(drawn, counts, strict=True):
         places = torch.arange(60).repeat_interleave(weights.long())

@@ -142,7 +142,6 @@ def test_ood_scores():
     known, foreign = torch.randn(90, generator=chance) + 1, torch.randn(110, generator=chance)
     truth = np.repeat([1, 0], [90, 110])
     expected = roc_auc_score(truth, torch.cat([known, foreign]).numpy())
-    assert ood.auroc(known, foreign) == pytest.approx(expected)
-    assert ood.fpr95(known + 100, foreign) == 0
-    assert ood.auroc(known + 100, foreign) == 1
-    assert ood.fpr95(foreign, foreign) == pytest.approx(0.95, abs=0.02)
+    assert ood.separation(known, foreign)[0] == pytest.approx(expected)
+    assert ood.separation(known + 100, foreign) == (1, 1, 0)
+    assert ood.separation(foreign, foreign)[2] == pytest.approx(0.95, abs=0.02)

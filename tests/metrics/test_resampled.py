@@ -22,7 +22,7 @@ def drawn_indices(counts):
 def test_detection_on_each_draw_is_that_of_the_drawn_samples(sizes, ties, scale):
     (inside, _), (outside, _) = (case(size, 4, ties=ties) for size in sizes)
     inside, outside = scale * inside, 0.6 * scale * outside.flip(0)
-    counts_inside, foreign = (draw(size, 12, seed) for seed, size in enumerate(sizes))
+    counts_inside, foreign = (draw(torch.arange(size), 12, seed) for seed, size in enumerate(sizes))
     draws = drawn_detection(inside, outside, counts_inside, foreign)
     for number in range(12):
         wanted = detection(
@@ -35,7 +35,7 @@ def test_detection_on_each_draw_is_that_of_the_drawn_samples(sizes, ties, scale)
 def test_the_standard_error_is_that_of_a_loop_of_scikit_learn():
     (inside, _), (outside, _) = case(200, 4), case(150, 4)
     outside = 0.5 * outside
-    counts_inside, foreign = draw(200, 300, 0), draw(150, 300, 1)
+    counts_inside, foreign = draw(torch.arange(200), 300, 0), draw(torch.arange(150), 300, 1)
     spread = drawn_detection(inside, outside, counts_inside, foreign)["auroc"].std()
     scores = torch.cat([logits.softmax(-1).amax(-1) for logits in (inside, outside)])
     truth = torch.cat([torch.ones(200), torch.zeros(150)])
@@ -50,7 +50,7 @@ def test_the_standard_error_is_that_of_a_loop_of_scikit_learn():
 @pytest.mark.parametrize("size", [(1, 3), (40, 3), (300, 5)])
 def test_corruptions_on_each_draw_are_those_of_the_drawn_samples(size, ties):
     logits, labels = case(*size, ties=ties)
-    counts = draw(len(labels), 12, seed=3)
+    counts = draw(torch.arange(len(labels)), 12, seed=3)
     draws = drawn_under_corruption(logits, labels, counts)
     for number, weights in enumerate(counts):
         wanted = under_corruption(logits[drawn_indices(weights)], labels[drawn_indices(weights)])

@@ -138,6 +138,16 @@ def test_features_are_non_negative_and_the_input_of_the_head(name: str, channels
     assert torch.equal(output.logits, network.head(output.features))
 
 
+def test_the_last_convolutions_of_a_narrow_resnet_see_a_quarter_of_the_side():
+    network = build_network("resnet8", "reference", 3, 32, 10, seed=0)
+    *stages, _ = network.stages()
+    features, sides = torch.zeros(1, 3, 32, 32), []
+    for stage in stages:
+        features = stage(features)
+        sides.append(features.shape[-1])
+    assert sides == [32, 32, 16, 8, 8]
+
+
 @pytest.mark.parametrize("name", ["resnet8", "resnet10t"])
 def test_weights_depend_on_the_seed_alone(name: str):
     torch.manual_seed(1)

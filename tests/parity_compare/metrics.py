@@ -125,14 +125,14 @@ def _ood(case: Case) -> None:
     peak = inside.amax(-1), foreign.amax(-1)
     spread = ood.entropy(foreign), ood.entropy(inside)
     values = {
-        "fpr95_interpolated": lambda: ood.fpr95(*peak),
+        "fpr95_interpolated": lambda: ood.separation(*peak)[2],
         "fpr95_percentile_tst": lambda: _fpr95_tst(*peak),
     }
     for key in compared(case):
         if key.startswith("threshold"):
             continue
         is_entropy = "entropy" in key
-        ours = values.get(key, lambda e=is_entropy: ood.auroc(*(spread if e else peak)))()
+        ours = values.get(key, lambda e=is_entropy: ood.separation(*(spread if e else peak))[0])()
         close(ours, case["expected"][key], case["tolerance"], key)
 
 

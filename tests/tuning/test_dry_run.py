@@ -25,8 +25,8 @@ from tune_calib.tuning.describe import (
     find_needs,
     format_time,
 )
-from tune_calib.tuning.work.provenance import Provenance
-from tune_calib.tuning.work.rows import TrialResult, trial_row
+from tune_calib.tuning.folder import Provenance
+from tune_calib.tuning.work.worker import TrialResult, trial_row
 
 HEAD = ["--epochs", "1", "--head-epochs", "1", "--set", "head.augment=none"]
 COMMANDS = {
@@ -161,6 +161,10 @@ def test_a_second_run_is_forecast_from_the_rows_of_the_first(tmp_path):
     assert re.search(rf"^  time +{pattern}$", plan, re.M)
     assert re.search(rf"small_cnn on digits: {times} an epoch, earlier rows in", plan)
     assert re.search(rf"heads of mac_cal on digits: {times} an epoch, earlier rows in", plan)
+    # Ray takes longer to start than a few heads on a network that is there.
+    elsewhere = ["--store", tmp_path / "out/store", "--out", tmp_path / "other", "--dry-run"]
+    for method, where in (("retrain", "in this process"), ("ls+retrain", "in parallel")):
+        assert re.search(f"{where}$", here("compare", "ce", method, *HEAD, *elsewhere).stdout, re.M)
 
 
 def test_a_forecast_names_what_is_unknown_and_adds_up_the_rest(tmp_path):

@@ -11,16 +11,15 @@ from tests.support import here, rows
 from tests.tuning.test_reuse import copy_found
 from tune_calib.data.splits import load_development
 from tune_calib.errors import RefusedError, UserError
-from tune_calib.files.store import Store, write_folder
+from tune_calib.files.store import Store
 from tune_calib.results.tables import NUMBERS, SCHEMAS, read_table, write_results
 from tune_calib.spec.ladder import build_comparison, expand
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.spec.slots.data import DataSlot
 from tune_calib.spec.trial import canonical_json
-from tune_calib.tuning.folder import done
+from tune_calib.tuning.folder import Provenance, done
 from tune_calib.tuning.reuse import Copies
 from tune_calib.tuning.work.jobs import make_plan
-from tune_calib.tuning.work.provenance import Provenance
 from tune_calib.tuning.work.workers import NetworkWorker
 
 QUICK = {"backbone": "small_cnn", "epochs": 1, "augment": "none"}
@@ -77,12 +76,6 @@ def written(out, trials=PLANNED, **own):
     (out / "sweep.json").write_text("{}")
 
 
-def network_of(copy, store, trial):
-    """What a store holds of a network, as far as it identifies the data."""
-    folder = store.folder("networks", trial.spec.network_id)
-    write_folder(folder, lambda path: None, {"data": copy.by_slot[KEY].fingerprint})
-
-
 def test_the_digest_is_that_of_the_images_and_not_of_the_files(roots, tmp_path):
     digest = {name: load_development(SLOT, root).digest for name, root in roots.items()}
     assert digest["first"] == digest["same"] != digest["other"]
@@ -91,42 +84,31 @@ def test_the_digest_is_that_of_the_images_and_not_of_the_files(roots, tmp_path):
 
 
 def test_a_folder_goes_on_with_the_images_that_it_began_with(copies, tmp_path):
-    digest = copies["first"].by_slot[KEY].digest
+    digest = copies["first"].digests[KEY]
     written(tmp_path / "out", data_digest=digest, numbers=NUMBERS)
-    copies["same"].refuse_other(tmp_path / "out", PLANNED)
+    copies["same"].refuse_other(tmp_path / "out")
     with pytest.raises(UserError, match="cannot be mixed") as told:
-        copies["other"].refuse_other(tmp_path / "out", [])
-    for word in (digest, copies["other"].by_slot[KEY].digest, "`out`", "`data_root`"):
+        copies["other"].refuse_other(tmp_path / "out")
+    for word in (digest, copies["other"].digests[KEY], "`out`", "`data_root`"):
         assert word in str(told.value)
 
 
 def test_a_folder_of_a_version_with_other_numbers_is_refused(copies, tmp_path):
-    digest = copies["first"].by_slot[KEY].digest
+    digest = copies["first"].digests[KEY]
     written(tmp_path / "out", data_digest=digest, numbers=NUMBERS + 1)
     with pytest.raises(UserError, match="with different numbers"):
-        copies["first"].refuse_other(tmp_path / "out", [])
+        copies["first"].refuse_other(tmp_path / "out")
 
 
 def test_a_folder_with_rows_of_unknown_images_is_refused(copies, tmp_path):
     written(tmp_path / "out", PLANNED[:1], numbers=NUMBERS)
     with pytest.raises(UserError, match=r"another copy of cifar10 \(None\)"):
-        copies["first"].refuse_other(tmp_path / "out", PLANNED[1:])
-
-
-def test_networks_of_another_copy_in_the_store_are_refused_before_heads_stand_on_them(
-    roots, copies, tmp_path
-):
-    store = copies["first"].store
-    other = Copies({KEY: copies["other"].by_slot[KEY]._replace(fingerprint="x")}, None, store)
-    network_of(other, store, PLANNED[1])
-    copies["first"].refuse_other(tmp_path / "out", PLANNED[:1])
-    with pytest.raises(UserError, match=r"`store` .* trained on another copy of cifar10"):
-        copies["first"].refuse_other(tmp_path / "out", PLANNED)
+        copies["first"].refuse_other(tmp_path / "out")
 
 
 def test_rows_are_reused_only_for_the_same_images(copies, tmp_path):
-    copy = copies["first"].by_slot[KEY]
-    written(tmp_path / "a" / "first", data_digest=copy.digest, numbers=NUMBERS)
+    digest = copies["first"].digests[KEY]
+    written(tmp_path / "a" / "first", data_digest=digest, numbers=NUMBERS)
     own = tmp_path / "b" / "own"
     asked = (PLANNED, own, tmp_path, "second", "compare", ())
     with pytest.raises(UserError, match=r"another copy of cifar10 .*`data_root`"):
@@ -134,13 +116,13 @@ def test_rows_are_reused_only_for_the_same_images(copies, tmp_path):
     assert done(own) == set()
     copy_found(*asked, copies["same"])
     assert done(own) == {trial.spec.hash for trial in PLANNED}
-    assert set(read_table(own, "trials")["data_digest"].to_pylist()) == {copy.digest}
+    assert set(read_table(own, "trials")["data_digest"].to_pylist()) == {digest}
 
 
 @pytest.mark.parametrize("changed", [{"numbers": NUMBERS + 1}, {"data_digest": None}])
 def test_rows_of_other_numbers_or_of_unknown_images_are_made_again(changed, copies, tmp_path):
-    copy = copies["first"].by_slot[KEY]
-    written(tmp_path / "a" / "first", **{"data_digest": copy.digest, "numbers": NUMBERS, **changed})
+    digest = copies["first"].digests[KEY]
+    written(tmp_path / "a" / "first", **{"data_digest": digest, "numbers": NUMBERS, **changed})
     copy_found(PLANNED, tmp_path / "b" / "own", tmp_path, "s", "compare", (), copies["first"])
     assert done(tmp_path / "b" / "own") == set()
 
@@ -148,7 +130,7 @@ def test_rows_of_other_numbers_or_of_unknown_images_are_made_again(changed, copi
 def test_a_worker_refuses_another_copy_than_that_of_the_driver(roots, copies, tmp_path):
     run = Provenance(
         str(tmp_path / "out"), str(tmp_path / "store"), str(roots["other"]), git_revision=None,
-        digests={key: copy.digest for key, copy in copies["first"].by_slot.items()},
+        digests=copies["first"].digests,
     )  # fmt: skip
     (trial,) = make_plan(PLANNED[:1], set()).networks
     with pytest.raises(RefusedError, match=r"cifar10: `data_root` .* of the driver"):

@@ -1,21 +1,19 @@
 """Rows of trials that another folder of results holds are taken, and those alone."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from tune_calib.errors import UserError
-from tune_calib.files.store import Store
 from tune_calib.results.tables import NUMBERS, SCHEMAS, read_table, write_results, write_table
 from tune_calib.spec.ladder import build_comparison, expand
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.tuning.folder import done
 from tune_calib.tuning.reuse import Copies, copy_rows, find_rows
 
-NO_COPIES = Copies({}, None, Store(Path("store")))
+NO_COPIES = Copies({}, None)
 
 
 def copy_found(planned, out, among, sweep, ladder, sets, copies):
@@ -62,7 +60,7 @@ def written(out, trials=FIRST, **own):
 
 
 def reused_folder(tmp_path, planned=SECOND, sets=()):
-    copies = Copies({}, None, Store(tmp_path / "store"))
+    copies = Copies({}, None)
     copy_found(planned, tmp_path / "b" / "own", tmp_path, "second", "compare", sets, copies)
     return tmp_path / "b" / "own"
 

@@ -1,10 +1,8 @@
 """The share of a GPU with ``gpus=auto``: from the memory of a real training step."""
 
-import os
 from pathlib import Path
 
 import pytest
-import ray
 import torch
 
 from tests.support import here
@@ -57,35 +55,21 @@ def test_without_a_gpu_the_trials_use_the_processor(tmp_path):
     assert "(gpus auto: this machine has no GPU)" in " ".join(here(*command).stdout.split())
 
 
-@pytest.fixture
-def ray_with_gpus(own_ray, monkeypatch, tmp_path):
-    """A Ray that believes in two GPUs, and a driver that knows where the daemon of MPS is."""
-    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path))
+def test_networks_are_measured_once_in_another_process(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    share._measure_on_ray.cache_clear()
-    ray.init("local", num_cpus=1, num_gpus=2, include_dashboard=False, log_to_driver=False)
-    yield
-    ray.shutdown()
-    share._measure_on_ray.cache_clear()
-
-
-@pytest.mark.slow
-@pytest.mark.ray
-@pytest.mark.timeout(300)
-def test_networks_are_measured_by_a_task_that_inherits_the_variables_of_mps(
-    ray_with_gpus, monkeypatch, tmp_path
-):
-    def measure_networks(trials, used):
-        assert os.environ["CUDA_MPS_PIPE_DIRECTORY"] == str(tmp_path)
-        assert [trial["spec"]["network"]["execution"] for trial in trials] == ["graph"]
-        return [10 * GB], 80 * GB
-
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     network = {"backbone": "small_cnn", "execution": "compiled"}
     specs = [TrialSpec.build(network={**network, "seed": seed}) for seed in range(8)]
     location = RunLocation(Path("out"), Path("store"))
-    with pytest.raises(UserError, match=r"^the steps of `gpus` auto failed: .*; give `gpus`"):
-        resolve_share(location, specs)  # there is no GPU in truth
-    monkeypatch.setattr(share, "measure_networks", measure_networks)
+    if not torch.cuda.is_initialized() and not Path("/dev/nvidia0").exists():
+        with pytest.raises(UserError, match=r"^the steps of `gpus` auto failed: .*; give `gpus`"):
+            resolve_share(location, specs)
+
+    def measure(kinds):
+        assert [spec.network.execution for spec in kinds] == ["graph"]
+        return [10 * GB], 80 * GB
+
+    monkeypatch.setattr(share, "_measure_elsewhere", measure)
     shared = resolve_share(location, specs)
     assert shared.gpus == 1 / 4
     assert shared.gpus_reason == ("gpus auto: 8 networks for 2 GPUs, each with up to 10.0 of 80 GB")
@@ -94,6 +78,6 @@ def test_networks_are_measured_by_a_task_that_inherits_the_variables_of_mps(
 def test_runs_without_networks_or_ray_need_no_measurement(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     trained = TrialSpec.build(network={"backbone": "small_cnn"})
-    for address, specs in ((None, []), ("none", [trained])):
+    for address, specs in ((None, []), ("none", [trained]), ("auto", [trained])):
         location = RunLocation(Path("out"), Path("store"), address=address)
         assert resolve_share(location, specs).gpus == 1

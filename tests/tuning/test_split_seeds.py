@@ -242,4 +242,4 @@ def test_the_learning_curve_has_each_method_that_is_fitted_to_calib(run):
     assert [str(head) for head in table.heads[1:4]] == [
         f"ECE (%) ↓: {size} samples" for size in (*SUBSETS, 60)
     ]
-    assert LADDER_FIGURES["learning_curve"](LadderResults(results)) is not None
+    assert LADDER_FIGURES["learning_curve"].draw(LadderResults(results)) is not None

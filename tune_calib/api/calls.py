@@ -11,7 +11,6 @@ import operator
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from inspect import Parameter, Signature, formatannotation
 from os import PathLike, fspath
 from types import UnionType
@@ -42,7 +41,7 @@ from tune_calib.spec.request import (
 from tune_calib.spec.strict import PATH, TEXT, Part
 from tune_calib.text import format_count, nearest, option_words
 from tune_calib.tuning.context import Context
-from tune_calib.tuning.loggers.base import LoggerRequest, load_loggers, send_figures
+from tune_calib.tuning.loggers.base import load_loggers
 from tune_calib.tuning.progress.screen import screen
 from tune_calib.tuning.work.execution import restored_process
 
@@ -119,10 +118,8 @@ def bind(
         raise UserError(f"{name}: {error}") from None
     always = {}
     for key in ALWAYS:
-        value = arguments.pop(key, None)
-        words = (value,) if isinstance(value, str | PathLike) else tuple(value or ())
-        if not all(isinstance(word, str | PathLike) for word in words):
-            raise UserError(f"{name}: `{key}` must be a string or a list of strings, got {value!r}")
+        value = arguments.pop(key, None) or ()
+        words = (value,) if isinstance(value, str | PathLike) else value
         always[key] = tuple(map(str, words))
     return arguments, always
 
@@ -142,10 +139,7 @@ def _command(
             with restored_process(), plugins.restored():
                 named = map(plugins.read, always["plugin"])
                 plugins.use([*plugins.installed(), *plugins.in_use(), *named])
-                try:
-                    request = build_request(model, values)
-                except UserError as error:
-                    raise UserError(f"{name}: {error}") from None
+                request = build_request(model, values)
                 further: list[str] = []
                 for key, words in always.items():
                     further += option_words((key, word) for word in words)
@@ -154,16 +148,16 @@ def _command(
                 if not isinstance(subjects, tuple):
                     subjects = (subjects,)
                 title = " ".join(map(str, (name, *subjects)))
-                with screen(title) as view, logged(always["log"]) as loggers:
-                    results = function(request, command, Context(view, loggers))
+                loggers = load_loggers(always["log"])
+                with screen(title) as view:
+                    results = function(request, command, Context(view, list(loggers)))
             for text in _list_unfinished(results):
                 warnings.warn(text, stacklevel=2)
             return results
 
         call.__signature__ = signature  # type: ignore[attr-defined]
-        call.__annotations__ = {"return": returned}
-        for key, parameter in signature.parameters.items():
-            call.__annotations__[key] = parameter.annotation
+        annotations = {key: named.annotation for key, named in signature.parameters.items()}
+        call.__annotations__ = annotations | {"return": returned}
         call.__doc__ = add_arguments(model, signature, inspect.getdoc(function) or "")
         return call
 
@@ -285,23 +279,3 @@ def open_results(
         return OpenSearch(folder, study_storage=study_storage)
     load(folder)  # a folder without results is refused here
     return OpenRun(folder)
-
-
-@contextmanager
-def logged(names: Sequence[str]) -> Iterator[LoggerRequest]:
-    """Let loggers follow every run in the block, and send them its figures at the end."""
-    load_loggers(names)
-    loggers = LoggerRequest(names)
-    yield loggers
-    if not loggers.names:
-        return
-
-    from analysis.report import write_report, write_search_report
-
-    for out in loggers.folders:
-        # If the existing report would be the same, this costs nothing.
-        if is_search(out):
-            write_search_report(out)
-        else:
-            write_report(out)
-        send_figures(loggers.names, out)

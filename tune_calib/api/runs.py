@@ -22,8 +22,8 @@ from tune_calib.spec.resolve import resolve, resolve_ladder
 
 if TYPE_CHECKING:
     from tune_calib.api.opened import OpenRun, OpenSearch
+    from tune_calib.experiments.entries import Ended
     from tune_calib.experiments.file import ReadFile
-    from tune_calib.experiments.run import Ended
     from tune_calib.tuning.context import Context
     from tune_calib.tuning.plan import Plan
 
@@ -149,7 +149,7 @@ def run_file(
     try:
         file, plans = plan_file(request, command)
 
-        from tune_calib.experiments.run import run_entries
+        from tune_calib.experiments.entries import run_entries
 
         return file, list(run_entries(file, plans, context))
     except UserError as error:

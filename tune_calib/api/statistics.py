@@ -19,7 +19,11 @@ from analysis.compare.difference import difference
 from analysis.compare.gather import collect, over_columns, over_seeds, over_seeds_of
 from analysis.ladder.figures.tradeoff import draw_critical_difference
 from analysis.load import Run, load
+from analysis.search.load import SearchResults, load_search
+from analysis.search.tables import importance as importance_
+from analysis.search.tables import sensitivity as sensitivity_
 from analysis.tables.render import View
+from analysis.tables.table import Table
 from analysis.tidy import check_metric, choose, find_split, parted
 from tune_calib.api.opened import as_tuple, with_plugins_of
 from tune_calib.errors import UserError
@@ -201,9 +205,8 @@ def significance(
             raise UserError(f"unknown `blocks` {blocks!r}; known: columns, seeds")
         if margin is not None and (len(paths) != 1 or test == "friedman"):
             raise UserError("`margin` applies to paired tests on one run")
-        is_single = len(paths) == 1 and published is None
-        if is_single and not has_result_files(paths[0]) and not load(paths[0], "ece").has_imports:
-            run = load(paths[0])
+        is_single = len(paths) == 1 and published is None and not has_result_files(paths[0])
+        if is_single and not (run := load(paths[0])).has_imports:
             split = find_split(run, metric, split)
             verdict = significance_.judge(over_seeds(run, metric, split), test, baseline)
             verdict = significance_.add_decisions(run, verdict, margin, split=split)
@@ -318,6 +321,42 @@ def effects(
     with _opened(folder) as (path,):
         check_metric(metric)
         return Statistics(effects_.view(_load_one(path), metric, margin))
+
+
+def sensitivity(folder: str | PathLike[str]) -> Statistics:
+    """Compute what a metric loses if one setting changes, from a search of one at a time.
+
+    Args:
+        folder: Folder or URL of a search.
+
+    Raises:
+        UserError: The folder has no search, or one of another sampler.
+    """
+    return _tabulate(folder, sensitivity_)
+
+
+def importance(folder: str | PathLike[str]) -> Statistics:
+    """Compute how much each setting of a search matters, alone and in pairs.
+
+    Args:
+        folder: Folder or URL of a search.
+
+    Raises:
+        UserError: The folder has no search.
+    """
+    return _tabulate(folder, lambda search: [importance_(search)])
+
+
+def _tabulate(
+    folder: str | PathLike[str], build: Callable[[SearchResults], Sequence[Table]]
+) -> Statistics:
+    with _opened(folder) as (path,):
+        tables = build(load_search(path))
+    if not tables:
+        raise UserError(f"{folder}: search with `sampler` one-at-a-time for its sensitivity")
+    rows = [{head: row[head].text for head in row} for row in tables[0].records]
+    notes = [tables[0].caption, *tables[0].notes]
+    return Statistics(View(tables, rows, pd.DataFrame(rows), notes))
 
 
 def _load_one(folder: AnyPath) -> Run:

@@ -43,6 +43,7 @@ _COMMANDS: tuple[tuple[str, Callable[..., object], Kind, str], ...] = (
 _STATISTICS: tuple[Callable[..., object], ...] = (
     statistics.ranks, statistics.averages, statistics.significance, statistics.benchmark,
     statistics.diff, statistics.interaction, statistics.effects,
+    statistics.sensitivity, statistics.importance,
 )  # fmt: skip
 
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 120}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from tune_calib.cli.entry import as_option, damage_in_one_line
+from tune_calib.cli.entry import as_option
 from tune_calib.console import echo, shown
 from tune_calib.errors import UserError
 from tune_calib.files.paths import AnyPath, parse_path
@@ -20,11 +20,13 @@ if TYPE_CHECKING:
     from tune_calib.api.opened import OpenRun, OpenSearch
     from tune_calib.tuning.plan import Plan
 
+UNFINISHED = 3
+"""Exit code of a run that the limit of time ended before its last trial."""
+
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def published_tables() -> Iterable[str]:
-    """Return the names of the papers' tables, for completion."""
     from analysis.published import describe_published
 
     return describe_published()
@@ -58,10 +60,6 @@ def stoppable(again: str) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-UNFINISHED = 3
-"""Exit code of a run that the limit of time ended before its last trial."""
-
-
 def exit_if_unfinished(results: "OpenRun | OpenSearch", again: str) -> None:
     """Print the command that completes a run, and exit: with code 1 if trials crashed."""
     if results.crashed:
@@ -75,17 +73,13 @@ def exit_if_unfinished(results: "OpenRun | OpenSearch", again: str) -> None:
 
 
 def one_format(**flags: bool) -> str:
-    """Return the chosen output format, ``plain`` by default; refuse several."""
     chosen = list(filter(flags.get, flags))
     if len(chosen) > 1:
         raise UserError(f"choose one format, not --{' and --'.join(chosen)}")
-    if not chosen:
-        return "plain"
-    return chosen[0]
+    return next(iter(chosen), "plain")
 
 
 def print_plan(plan: "Plan") -> None:
-    """Print a plan as a dry run."""
     from tune_calib.tuning.plan import describe
 
     echo(shown(describe(plan)))
@@ -103,17 +97,12 @@ def open_folder(out: str, runs_plugins: bool = False) -> AnyPath:
 
 def print_each(folder: AnyPath, describe: Callable[[AnyPath], str]) -> None:
     """Print a description of a folder, or of each entry of an experiment file that has one."""
-    with damage_in_one_line(str(folder)):
-        entries = find_entries(folder)
+    entries = find_entries(folder)
     refused = 0
     for path in entries or [folder]:
         try:
-            with damage_in_one_line(str(path)):
-                if not entries:
-                    refuse_empty(path)
-                if note := describe_unloaded(path):
-                    echo(f"note: {as_option(note)}", err=True)
-                text = as_option(shown(describe(path)))
+            open_folder(str(path))
+            text = as_option(shown(describe(path)))
         except UserError as error:
             if not entries:
                 raise
@@ -124,7 +113,6 @@ def print_each(folder: AnyPath, describe: Callable[[AnyPath], str]) -> None:
 
 
 def write_overview(folder: AnyPath) -> list[str]:
-    """Write the page over the entries of an experiment file, and return a line with its path."""
     entries = find_entries(folder)
     if not entries:
         return []

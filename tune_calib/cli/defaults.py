@@ -25,12 +25,6 @@ _TYPED_ALONE = (
 )  # fmt: skip
 """Options that name one thing or do something once, so a file cannot give them a default."""
 
-_COMPLETE = ("run",)
-"""Commands whose own files set everything: defaults come only from a table for the command."""
-
-_RECORDED = {"resume": "address", "evaluate": "address"}
-"""An option for which a search recorded a value; defaults likewise."""
-
 _EITHER = (
     {"dataset", "imported"},
     {"seeds", "network-seeds"},
@@ -44,8 +38,6 @@ _EITHER = (
 
 _PATHS = {"backbone", "data-root", "store", "weights"}
 
-APPLIED = f"{__name__}.applied"
-
 Options = dict[str, TyperOption]  # by their keys, e.g. ``data-root``
 
 
@@ -54,29 +46,23 @@ def find_words(context: Any, typed: Sequence[Any]) -> tuple[list[str], str]:
     where, content = _read()
     options = _options(context.command)
     values = _for_command(where, content, context)
-    notes: list[str] = []
-    if "plugin" in values and not getattr(context.command.callback, "trains", False):
-        named = values.pop("plugin")
-        if options["plugin"] not in typed:
-            for plugin in named if isinstance(named, list) else [named]:
-                name = context.command.name
-                notes.append(f"{name} does not load plug-in {plugin} of {where}; use --plugin")
+    if not getattr(context.command.callback, "trains", False):
+        values.pop("plugin", None)  # it would run code to read results
     overridden = {key for key, option in options.items() if option in typed}
     overridden |= set().union(*(group for group in _EITHER if group & overridden))
     words: list[str] = []
     for key, value in values.items():
         if key not in overridden:
             words += _as_typed(where, key, value, options[key])
-    if words:
-        notes.insert(0, f"from {where}: {' '.join(map(mask_url, words))}")
-    context.meta[APPLIED] = words
-    return words, "\n".join(notes)
+    context.meta["defaults"] = words
+    if not words:
+        return [], ""
+    return words, f"from {where}: {' '.join(map(mask_url, words))}"
 
 
 def format_typed(context: Any) -> str:
-    """Return the command as typed, with the user's defaults as options."""
     words = sys.argv[1:]
-    return command_line(["tune-calib", *words[:1], *context.meta[APPLIED], *words[1:]])
+    return command_line(["tune-calib", *words[:1], *context.meta["defaults"], *words[1:]])
 
 
 def _as_typed(where: str, key: str, value: Any, option: TyperOption) -> list[str]:
@@ -120,9 +106,10 @@ def _for_command(where: str, content: Mapping[str, Any], context: Any) -> dict[s
         tables[key] = _by_option(f"{where}: {key}", table, commands[key])
     general = {key: value for key, value in content.items() if key not in tables}
     general = _by_option(where, general, dict(ChainMap(*commands.values())))
-    if name in _COMPLETE:
+    if name == "run":  # its file sets everything
         general = {}
-    general.pop(_RECORDED.get(name, ""), None)
+    elif name in ("resume", "evaluate"):  # a search has recorded its own
+        general.pop("address", None)
     shared = {key: value for key, value in general.items() if key in commands[name]}
     return {**shared, **tables.get(name, {})}
 
@@ -136,8 +123,6 @@ def _by_option(where: str, values: Mapping[str, Any], options: Options) -> dict[
         if key not in options:
             names = [name for name in options if name not in _TYPED_ALONE]
             raise UserError(f"{where}: no option {written!r}{nearest(key, names)}")
-        if key in checked:
-            raise UserError(f"{where}: {key} appears twice; name it once")
         checked[key] = value
     return checked
 

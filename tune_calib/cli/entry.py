@@ -17,13 +17,7 @@ from typer.exceptions import TyperException
 from tune_calib.cli import defaults
 from tune_calib.cli.options import EVERY
 from tune_calib.console import echo
-from tune_calib.errors import (
-    FailedFigureWarning,
-    UserError,
-    describe_os_error,
-    locate_error,
-    spell_settings,
-)
+from tune_calib.errors import FailedFigureWarning, UserError, describe_os_error, spell_settings
 from tune_calib.progress import report_progress
 from tune_calib.text import format_count
 
@@ -83,21 +77,6 @@ def collect_failed_figures() -> Iterator[list[str]]:
         echo(f"{format_count(len(remarks), 'figure')} failed; first: {remarks[0]}", err=True)
 
 
-@contextlib.contextmanager
-def damage_in_one_line(where: str) -> Iterator[None]:
-    """Turn any failure to read results into one line, including the line of the program."""
-    try:
-        yield
-    except Exception as error:
-        is_of_system = isinstance(error, OSError) and describe_os_error(error) is not None
-        if is_of_system or isinstance(error, UserError | typer.Exit | TyperException):
-            raise
-        raise UserError(
-            f"{where} cannot be read ({locate_error(error)}): its files are damaged or not from "
-            "tune-calib, or this is a bug to report"
-        ) from error
-
-
 def refuse_empty(arguments: Sequence[str]) -> None:
     """Refuse an empty argument, which usually is an unset shell variable."""
     for previous, word in pairwise(["", *arguments]):
@@ -138,14 +117,12 @@ class Command(TyperCommand):
         formatter.write_text(f"Documentation: docs/pages/{page}.md")
 
     def get_help_option(self, ctx: Any) -> Any:
-        """Return the option ``--help``, in the group of options shared by every command."""
         option = super().get_help_option(ctx)
         if option is not None:
             option.rich_help_panel = EVERY
         return option
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the user's own defaults and, behind them, typed options."""
         _, _, typed = self.make_parser(ctx).parse_args(args=list(args))
         if ctx.parent is None or ctx.resilient_parsing:
             return super().parse_args(ctx, args)
@@ -182,7 +159,6 @@ class Command(TyperCommand):
 
 
 def _flush() -> None:
-    """Flush the output while an error can still be reported."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()

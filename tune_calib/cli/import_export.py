@@ -110,10 +110,8 @@ def _import_models(
 
 
 def _describe(name: str, record: ImportedData) -> str:
-    counts = []
-    for split in ("train", "select", "calib", "test"):
-        if count := getattr(record, split):
-            counts.append(f"{split} {count}")
+    splits = filter(record.model_dump().get, ("train", "select", "calib", "test"))
+    counts = [f"{split} {getattr(record, split)}" for split in splits]
     lines = [
         f"imported as {name} ({record.digest}): {record.classes} classes, "
         f"{format_count(record.width, 'feature')}; samples: {', '.join(counts)}"
@@ -134,23 +132,6 @@ def _describe(name: str, record: ImportedData) -> str:
     return "\n".join(lines)
 
 
-_ExportFile = Annotated[
-    str,
-    typer.Argument(
-        help="FILE.safetensors, FILE.parquet for the results of all trials, or FILE.h5 with "
-        "--logits"
-    ),
-]
-_Best = Annotated[
-    str | None,
-    typer.Option(
-        metavar="METRIC",
-        help="export the trial that is best on select",
-        autocompletion=complete(rankable_metrics),
-    ),
-]
-
-
 def _write_table(folder: AnyPath, file: AnyPath) -> str:
     if not is_search(folder):
         from analysis.tidy import write_results_file
@@ -166,12 +147,25 @@ def _write_table(folder: AnyPath, file: AnyPath) -> str:
 
 def export(
     out: Annotated[str, typer.Argument(help="folder or URL of a run or a search")],
-    file: _ExportFile,
+    file: Annotated[
+        str,
+        typer.Argument(
+            help="FILE.safetensors, FILE.parquet for the results of all trials, or FILE.h5 with "
+            "--logits"
+        ),
+    ],
     shell: typer.Context,
     trial: Annotated[
         str | None, typer.Option(metavar="HASH", help="hash of the trial, or its beginning")
     ] = None,
-    best: _Best = None,
+    best: Annotated[
+        str | None,
+        typer.Option(
+            metavar="METRIC",
+            help="export the trial that is best on select",
+            autocompletion=complete(rankable_metrics),
+        ),
+    ] = None,
     onnx: Annotated[bool, flag("--onnx", "write FILE.onnx too")] = False,
     logits: Annotated[
         bool, flag("--logits", "export logits and labels of all trials, as CalArena reads them")
@@ -206,10 +200,10 @@ def export(
     if is_search(folder) and store is None:
         store = read_search_manifest(folder).store
     artifacts = parse_path(store) if store else folder / "store"
-    if not logits:
+    if logits:
+        echo(export_logits(folder, artifacts, data_root, file))
+    else:
         echo(write(folder, artifacts, data_root, file=file, trial=trial, best=best, is_onnx=onnx))
-        return
-    echo(export_logits(folder, artifacts, data_root, file))
 
 
 def check_method(
@@ -236,10 +230,10 @@ def check_method(
         for result in results(name, Bench(Store(Path(folder)))):
             echo(str(result))
             counts[result.outcome] += 1
-    parts = [f"{counts['passed']} checks passed", f"{counts['failed']} failed"]
+    summary = f"{counts['passed']} checks passed, {counts['failed']} failed"
     if counts["skipped"]:
-        parts.append(f"{counts['skipped']} do not apply")
-    echo(f"{METHODS[name].kind} method {name}: {', '.join(parts)}")
+        summary += f", {counts['skipped']} do not apply"
+    echo(f"{METHODS[name].kind} method {name}: {summary}")
     if counts["failed"]:
         raise typer.Exit(1)
 

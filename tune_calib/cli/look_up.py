@@ -28,7 +28,6 @@ from tune_calib.text import nearest
 Entry = dict[str, Any]
 
 _NOT_LISTED = ("module", "bibtex", "fields", "class", "quick")  # other facts in the index
-_WIDE = ("defaults", "settings", "on", "for methods")  # columns that are too wide for a page
 
 
 def _describe_method(record: MethodInfo) -> Entry:
@@ -98,7 +97,6 @@ LISTS = (*REGISTRIES, "published")
 
 
 def describe_entries(what: str, name: str | None = None) -> list[Entry]:
-    """Describe one entry of a list, or all of them."""
     if what == "published":
         from analysis.published import describe_published
 
@@ -152,8 +150,8 @@ def list_(
             console.echo(console.entries({head: text for head, text in row.items() if text}))
         return
     left_out = {"url"}
-    if form == "markdown":
-        left_out.update(_WIDE)
+    if form == "markdown":  # too wide for a page
+        left_out |= {"defaults", "settings", "on", "for methods"}
     heads = [head for head in next(iter(rows), {}) if head not in left_out]
     table = table_of(heads, [list(map(row.get, heads)) for row in rows])
     console.echo(console.shown(View([table], entries).render(form)))
@@ -186,7 +184,6 @@ def explain(
 
 
 def format_markdown(text: str, width: int) -> str:
-    """Return Markdown as text for a terminal."""
     from rich.console import Console
     from rich.markdown import Markdown
 

@@ -44,7 +44,6 @@ def with_options(run: Callable[..., Any], *parameters: Parameter) -> Callable[..
 
 
 def option_of(model: type[Part], name: str) -> tuple[Any, Any]:
-    """Return the type and the description from which Typer makes the option of a field."""
     shown, field = request.option_help(model, name), model.model_fields[name]
     kind = _plain(field.annotation)
     if name in ("set", "grid") or get_origin(kind) is tuple:
@@ -87,12 +86,11 @@ def _parameter(model: type[Part], name: str) -> Parameter:
         default = Parameter.empty
     elif kind == list[str] | None:
         default = None
-    only = Parameter.KEYWORD_ONLY
-    return Parameter(name, only, default=default, annotation=Annotated[kind, option])
+    annotation: Any = Annotated[kind, option]
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
 def _plain(annotation: Any) -> Any:
-    """Return an annotation without None and without validators."""
     parts = get_args(annotation)
     if get_origin(annotation) is Annotated:
         return _plain(parts[0])
@@ -102,7 +100,6 @@ def _plain(annotation: Any) -> Any:
 
 
 def read_request(model: type[R], options: Mapping[str, Any]) -> R:
-    """Return the request given by the values of options."""
     values = dict(options)
     if values.get("norm") is not None:
         values["norm"] = _value(f"--norm {values['norm']}", values["norm"])
@@ -163,12 +160,10 @@ GpuModel = Annotated[str | None, option_of(request.Forecast, "gpu_model")[1]]
 
 
 def flag(name: str, text: str, panel: str | None = None) -> Any:
-    """Return an option without a value, e.g. ``--json``."""
     return typer.Option(name, help=text, rich_help_panel=panel)
 
 
 def added(name: str, kind: Any, text: str, panel: str, **further: Any) -> Parameter:
-    """Return an option that is added to several commands, off or absent by default."""
     if kind == list[str] | None:
         text = f"{text}; repeatable"
     flags: list[str] = []
@@ -224,30 +219,17 @@ def with_shared_options(command: Callable[..., object], kind: Kind) -> Callable[
                 values = {name: options.pop(name) for name in model.model_fields}
                 options["request"] = read_request(model, values)
             with console.shown_on(screen):
-                if not shared.get("log") or options.get("dry_run"):
-                    command(**options)
-                else:
-                    _run_logged(command, shared["log"], options)
+                if shared.get("log") and not options.get("dry_run"):
+                    from tune_calib.tuning.loggers.base import load_loggers
+
+                    shell = options["shell"]
+                    shell.obj = replace(shell.obj, loggers=list(load_loggers(shared["log"])))
+                command(**options)
 
     return with_options(run, *parameters.values(), *shared_options)
 
 
-def _run_logged(command: Callable[..., object], log: list[str], options: dict[str, Any]) -> None:
-    from tune_calib.api.calls import logged
-
-    code, shell = None, options["shell"]
-    with logged(log) as loggers:
-        shell.obj = replace(shell.obj, loggers=loggers)
-        try:
-            command(**options)
-        except typer.Exit as ended:  # trials crashed; the others are logged nevertheless
-            code = ended
-    if code is not None:
-        raise code
-
-
 def chosen_screen(columns: str | None, is_wide: bool) -> console.Screen:
-    """Return the screen that ``--columns`` or ``--wide`` describes; refuse both together."""
     if columns is not None and is_wide:
         raise UserError("--wide shows all columns and --columns some; give one of them")
     screen = console.WIDE if is_wide else console.terminal()

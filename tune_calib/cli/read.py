@@ -87,8 +87,6 @@ def report(
 def print_report(
     out: str, study_storage: str | None = None, options: Mapping[str, Any] = {}
 ) -> None:
-    """Write the report of a folder and print its table, by options of ``write_report``."""
-
     def write(folder: AnyPath) -> str:
         if not is_search(folder):
             from analysis.report import write_report

@@ -1,6 +1,7 @@
 """The command that reproduces papers' tables: reproduce."""
 
 import json
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -60,13 +61,11 @@ def reproduce(
         console.echo(f"skipped because they have no scale {request.scale}: {without}", err=True)
     names = dict.fromkeys(request.tables or filter(has_scale.get, has_scale))
 
-    from tune_calib.experiments.reproduced import TableRequest, refuse_lacking
+    from tune_calib.experiments.reproduced import TableRequest
 
     tables = [TableRequest(REPRODUCTIONS[name], request, gpu_model) for name in names]
-    refuse_lacking(tables, is_dry=dry_run)
-    # All of them, before the first one starts.
     loaded = option_words(("plugin", word) for word in shell.params["plugin"] or ())
-    planned = [_plan(table, loaded, dry_run) for table in tables]
+    planned = _plan_all(tables, loaded, dry_run)
     failures = []
     for table in planned:
         try:
@@ -92,14 +91,36 @@ class _Table(NamedTuple):
     command: str
 
 
-def _plan(request: "TableRequest", loaded: Sequence[str], is_dry: bool) -> _Table:
-    from tune_calib.experiments.entries import plan_entries
-    from tune_calib.experiments.reproduced import build_file, refuse_other
+def _plan_all(
+    requests: "Sequence[TableRequest]", loaded: Sequence[str], is_dry: bool
+) -> list[_Table]:
+    """Plan all tables before the first one starts; tables that lack the same share a line."""
+    planned, lacking = list[_Table](), defaultdict[str, list[str]](list)
+    for request in requests:
+        try:
+            planned.append(_plan(request, loaded, is_dry))
+        except UserError as error:
+            if len(requests) == 1:
+                raise
+            line = as_option(error).removeprefix(f"{request.table.source.path}: ")
+            lacking[line].append(request.table.name)
+    if lacking:
+        lines = "; ".join(f"{line} ({', '.join(names)})" for line, names in lacking.items())
+        raise UserError(f"cannot start: {lines}")
+    return planned
 
+
+def _plan(request: "TableRequest", loaded: Sequence[str], is_dry: bool) -> _Table:
+    from tune_calib.experiments.entries import plan_entries, refuse_unfit
+    from tune_calib.experiments.reproduced import build_file, refuse_lacking, refuse_other
+
+    refuse_lacking(request)
     of_table = request.request.model_copy(update={"tables": (request.table.name,)})
     command = format_command("reproduce", of_table, further=loaded)
     file = build_file(request)
     plans = plan_entries(file, command, needs_data=request.gpu_model is None, is_dry=is_dry)
+    if not is_dry:
+        refuse_unfit(file, plans)
     refuse_other(request, file, plans)
     return _Table(request, file, plans, command=command)
 
@@ -123,8 +144,8 @@ def _reproduce(table: _Table, shell: typer.Context, dry_run: bool) -> list[str]:
 def _run(table: _Table, context: "Context") -> list[str]:
     from analysis.report import write_report
     from analysis.reproduction.files import write_reproduction
+    from tune_calib.experiments.entries import run_entries
     from tune_calib.experiments.reproduced import store_logits, update_lock
-    from tune_calib.experiments.run import run_entries
 
     out, failures, text = table.file.out, list[str](), None
     # Before the first trial, so that a stopped run records its scale.
@@ -148,20 +169,12 @@ def _run(table: _Table, context: "Context") -> list[str]:
 
 def _print_list(as_json: bool) -> None:
     entries: list[dict[str, Any]] = []
-    for name in REPRODUCTIONS:
-        record = REPRODUCTIONS[name]
-        entries.append(
-            {
-                "name": record.name,
-                "title": record.title,
-                "published": record.published,
-                "metrics": list(record.metrics),
-                "scales": list(record.scales),
-                "claims": [claim.text for claim in record.claims],
-                "note": record.note,
-                "ladders": [ladder.name for ladder in LADDERS.values() if ladder.table == name],
-            }
-        )
+    for record in REPRODUCTIONS.values():
+        entry = {key: getattr(record, key) for key in ("name", "title", "published")}
+        entry |= {"metrics": list(record.metrics), "scales": list(record.scales)}
+        entry |= {"claims": [claim.text for claim in record.claims], "note": record.note}
+        ladders = [ladder.name for ladder in LADDERS.values() if ladder.table == record.name]
+        entries.append({**entry, "ladders": ladders})
     if as_json:
         console.echo(json.dumps(entries, indent=1, ensure_ascii=False))
         return

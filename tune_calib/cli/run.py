@@ -39,7 +39,7 @@ from tune_calib.spec.resolve import default_folder
 
 if TYPE_CHECKING:
     from tune_calib.api.opened import OpenSearch
-    from tune_calib.experiments.run import Ended
+    from tune_calib.experiments.entries import Ended
 
 
 def ablate(request: AblateRequest, shell: typer.Context, dry_run: DryRun = False) -> None:

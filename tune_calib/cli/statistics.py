@@ -11,7 +11,6 @@ from typing import Annotated, Any
 import typer
 
 from tune_calib.cli.common import one_format, open_folder, published_tables
-from tune_calib.cli.entry import damage_in_one_line
 from tune_calib.cli.options import FORMATS, added, complete, expand, with_options
 from tune_calib.console import echo, shown
 from tune_calib.errors import UserError
@@ -34,6 +33,7 @@ Split = Annotated[
     typer.Option(help="split of the results", show_default="test; all OOD sets for auroc"),
 ]
 Dirs = Annotated[list[str] | None, typer.Argument(help="folders or URLs of runs")]
+SearchDir = Annotated[str, typer.Argument(metavar="DIR", help="folder or URL of a search")]
 Published = Annotated[
     str | None,
     typer.Option(
@@ -75,7 +75,9 @@ def _in_formats(command: Callable[..., None]) -> Callable[..., None]:
     def run(caption: str | None, label: str | None, **options: Any) -> None:
         # Before the slow imports, so that a wrong option is refused at once.
         form: Any = one_format(**{option.name: options.pop(option.name) for option in _FORMATS})
-        latex = _latex_options(form, caption, label)
+        latex = {"caption": caption, "label": label}
+        if form != "latex" and any(text is not None for text in latex.values()):
+            raise UserError("--caption and --label apply only to --latex; add --latex")
         figure = options.pop("figure", None)
         places = [options.pop(name) for name in ("first", "second", "folder") if name in options]
         folders = places or options.pop("dirs") or []
@@ -102,10 +104,7 @@ def _in_formats(command: Callable[..., None]) -> Callable[..., None]:
 
 @contextlib.contextmanager
 def _opening(folders: list[str], published: str | None) -> Iterator[None]:
-    if not folders:  # published tables cannot be damaged
-        yield
-        return
-    with damage_in_one_line(" or ".join(folders)), warnings.catch_warnings():
+    with warnings.catch_warnings():
         if published is None:
             for folder in folders:
                 if not has_result_files(parse_path(folder)):
@@ -252,14 +251,22 @@ def effects(
     """
 
 
-def _latex_options(form: str, caption: str | None, label: str | None) -> dict[str, str]:
-    options = {"caption": caption, "label": label}
-    used = {name: text for name, text in options.items() if text is not None}
-    if used and form != "latex":
-        raise UserError(f"--{next(iter(used))} applies only to --latex; add --latex")
-    for character in set(label or "") & set("\\{}%#~$^&"):
-        raise UserError(f"--label {label}: LaTeX does not allow {character} in a label")
-    return used
+@_in_formats
+def sensitivity(folder: SearchDir) -> None:
+    """Show what is lost if one setting changes, from a search with --sampler one-at-a-time.
+
+    Examples:
+        tune-calib analyze sensitivity runs/around
+    """
+
+
+@_in_formats
+def importance(folder: SearchDir) -> None:
+    """Show how much each setting of a search matters, alone and in pairs.
+
+    Examples:
+        tune-calib analyze importance runs/search --csv
+    """
 
 
 def _columns(where: list[str] | None) -> dict[str, list[str]]:

@@ -84,10 +84,7 @@ def find_arrays(setting: str, files: Sequence[str], roles: _Names) -> dict[str, 
     for text in files:
         for role, array in _arrays_with_roles(setting, text, roles):
             if role in arrays:
-                raise UserError(
-                    f"{setting}: {arrays[role]} and {array} are both {role}; select one, e.g. "
-                    f"{role}=FILE:KEY"
-                )
+                raise UserError(f"{arrays[role]} and {array} are both {role}; use {role}=FILE:KEY")
             arrays[role] = array
     return arrays
 
@@ -120,17 +117,13 @@ def describe_roles(roles: _Names) -> str:
     return f"arrays are recognised by these names: {names}; use ROLE=FILE:KEY for others"
 
 
-def _open_npz(path: Path) -> np.lib.npyio.NpzFile:
-    return np.lib.npyio.NpzFile(path.open("rb"), own_fid=True, allow_pickle=False)
-
-
 def _names_in_npz(path: Path) -> list[str]:
-    with _open_npz(path) as file:
-        return file.files
+    with np.load(path) as file:
+        return list(file)
 
 
 def _read_npz(path: Path, name: str) -> Rows:
-    with _open_npz(path) as file:
+    with np.load(path) as file:
         return np.asarray(file[name])
 
 
@@ -207,7 +200,7 @@ def _read_hdf5(path: Path, name: str) -> Any:
 
 FORMATS: dict[str, tuple[Callable[[Path], Iterable[str]], Callable[[Path, str], Rows]]] = {
     ".npz": (_names_in_npz, _read_npz),
-    ".npy": (lambda path: [path.stem], lambda path, _: np.lib.format.open_memmap(path, "r")),
+    ".npy": (lambda path: [path.stem], lambda path, _: np.load(path, "r")),
     ".safetensors": (_names_in_safetensors, _read_safetensors),
     ".parquet": (_names_in_parquet, _read_parquet),
     ".h5": (_names_in_hdf5, _read_hdf5),

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from tune_calib.data.base import CHUNK, LazyImages, Places, Source, Split, Summary
 from tune_calib.errors import DamagedFileError, UserError, reading
-from tune_calib.files.hashes import hash_bytes, hash_text
+from tune_calib.files.documents import hash_bytes, hash_text
 from tune_calib.files.paths import content_digest, remove_abandoned, replacing
 from tune_calib.progress import report_progress
 from tune_calib.spec.datasets import DATASETS, DatasetInfo
@@ -37,58 +37,60 @@ _BYTES = {"descr": "|u1", "fortran_order": False}  # of the header of an array
 LARGE = 2**30  # size of decoded images in bytes above which a data set stays on disk
 
 
-class Statistics:
-    def __init__(self, channels: int) -> None:
-        self.checks: list[list[int]] = [[], []]  # CRC-32s of the images
-        self.image_ids: list[list[int]] = [[], []]  # number of the first image that is equal
-        self.counts = np.zeros((channels, 256), np.int64)  # of the pixel values of train
-        self._first_by_digest: dict[bytes, int] = {}
-
-    def add(self, part: int, images: NDArray[np.uint8]) -> None:
-        for image in images:
-            self.checks[part].append(zlib.crc32(image.data))
-            number = sum(map(len, self.image_ids))
-            digest = hashlib.sha256(image.data).digest()
-            self.image_ids[part].append(self._first_by_digest.setdefault(digest, number))
-        if part == 0:
-            for channel, values in enumerate(images.swapaxes(0, 1)):
-                self.counts[channel] += np.bincount(values.ravel(), minlength=256)
-
-    def summary(self, source: Source) -> Summary:
-        # In integers, whose sums do not depend on the order.
-        levels, pixels = np.arange(256), self.counts[0].sum()
-        mean, second = self.counts @ levels / pixels, self.counts @ levels**2 / pixels
-        std = np.sqrt(np.maximum(second - mean**2, 0))
-        # Of pixels in [0, 1], to four digits.
-        moments = (tuple(round(float(x) / 255, 4) for x in values) for values in (mean, std))
-        labels = [split.labels.contiguous().numpy() for split in (source.train, source.test)]
-        return Summary(_hash_parts(labels, self.checks), *moments)
-
-
 def _hash_parts(labels: Sequence[Places], checks: Sequence[Sequence[int]]) -> str:
-    digest = hashlib.sha256()
+    contents = []
     for part_labels, part_checks in zip(labels, checks, strict=True):
-        digest.update(part_labels.tobytes())
-        digest.update(np.array(part_checks, np.int64).tobytes())
-    return digest.hexdigest()[:16]
+        contents += [part_labels.tobytes(), np.array(part_checks, np.int64).tobytes()]
+    return hash_bytes(*contents)[:16]
 
 
-def _read_statistics(source: Source) -> Statistics:
-    statistics = Statistics(source.train.images.shape[1])
-    for part, split in enumerate((source.train, source.test)):
-        for images in split.images.split(CHUNK):
-            statistics.add(part, images.contiguous().numpy())
-    return statistics
+def _scan(
+    source: Source, file: BinaryIO | None = None, doing: str = ""
+) -> tuple[Summary, list[list[int]]]:
+    """Return the summary, and for each image of both parts the number of the first equal one.
+
+    The images are also written to a file, if there is one.
+    """
+    splits = (source.train, source.test)
+    number, total = 0, sum(map(len, splits))
+    counts = np.zeros((source.train.images.shape[1], 256), np.int64)  # of pixel values of train
+    checks: list[list[int]] = [[], []]
+    image_ids: list[list[int]] = [[], []]
+    firsts: dict[bytes, int] = {}
+    for part, split in enumerate(splits):
+        if file is not None:
+            npy.write_array_header_1_0(file, {**_BYTES, "shape": tuple(split.images.shape)})
+        for chunk in split.images.split(CHUNK):
+            images = chunk.contiguous().numpy()
+            if file is not None:
+                report_progress(doing, number, total, is_urgent=total > 10_000 and number == 0)
+                file.write(images.data)
+            for image in images:
+                checks[part].append(zlib.crc32(image.data))
+                digest = hashlib.sha256(image.data).digest()
+                image_ids[part].append(firsts.setdefault(digest, number))
+                number += 1
+            if part == 0:
+                for channel, values in enumerate(images.swapaxes(0, 1)):
+                    counts[channel] += np.bincount(values.ravel(), minlength=256)
+    # In integers, whose sums do not depend on the order.
+    levels, pixels = np.arange(256), counts[0].sum()
+    mean, second = counts @ levels / pixels, counts @ levels**2 / pixels
+    std = np.sqrt(np.maximum(second - mean**2, 0))
+    # Of pixels in [0, 1], to four digits.
+    moments = (tuple(round(float(x) / 255, 4) for x in values) for values in (mean, std))
+    labels = [split.labels.contiguous().numpy() for split in splits]
+    return Summary(_hash_parts(labels, checks), *moments), image_ids
 
 
 def summarise(source: Source) -> Summary:
     """Return digest and moments of a data set; without a cache file, read all images."""
-    return source.summary or _read_statistics(source).summary(source)
+    return source.summary or _scan(source)[0]
 
 
 def find_equal_images(source: Source) -> Source:
     """Return a data set with ``image_ids`` of parts that repeat images, and what they share."""
-    image_ids = source.image_ids or _read_statistics(source).image_ids
+    image_ids = source.image_ids or _scan(source)[1]
     parts = []
     for split, ids in zip((source.train, source.test), image_ids, strict=True):
         if len(set(ids)) < len(ids):
@@ -144,20 +146,9 @@ def settled(split: Split, source: Source) -> Split:
 
 
 def _write(file: BinaryIO, source: Source, doing: str) -> None:
-    splits = (source.train, source.test)
-    total, count = sum(map(len, splits)), 0
-    report_progress(doing, 0, total, is_urgent=total > 10_000)  # which takes seconds
-    statistics = Statistics(source.train.images.shape[1])
-    for part, split in enumerate(splits):
-        npy.write_array_header_1_0(file, {**_BYTES, "shape": tuple(split.images.shape)})
-        for chunk in split.images.split(CHUNK):
-            images = chunk.contiguous().numpy()
-            file.write(images.data)
-            statistics.add(part, images)
-            count += len(images)
-            report_progress(doing, count, total)
-    content, summary = b"", json.dumps(asdict(statistics.summary(source)))
-    for split, ids in zip(splits, statistics.image_ids, strict=True):
+    scanned, image_ids = _scan(source, file, doing)
+    content, summary = b"", json.dumps(asdict(scanned))
+    for split, ids in zip((source.train, source.test), image_ids, strict=True):
         columns = np.stack([split.labels.numpy(), split.indices.numpy(), np.array(ids, np.int64)])
         npy.write_array(file, columns)
         content += columns.tobytes()

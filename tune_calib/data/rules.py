@@ -160,7 +160,7 @@ def draw_cut(cut: Cut, labels: Tensor, seed: int) -> Cut:
     if not cut.of_test:
         parts.append(cut.train)
     pool = torch.cat(parts)
-    order = _stratified_order(labels[pool].numpy(), _random(seed, "split"))
+    order = _stratified_order(labels[pool].numpy(), random_of(seed, "split"))
     ends = np.cumsum([len(part) for part in parts])[:-1]
     select, calib, *train = (_sorted(pool, places) for places in np.split(order, ends))
     return replace(cut, select=select, calib=calib, train=train[0] if train else cut.train)
@@ -207,7 +207,7 @@ def draw_held_out(
     labels = torch.cat([select, calib]).cpu()
     if is_redrawn:
         assert data.split_seed is not None
-        chance = _random(data.split_seed, "split")
+        chance = random_of(data.split_seed, "split")
         first, second = unite(divide(labels, len(select), chance, groups), image_ids)
     if data.calib_size is None:
         return first, second
@@ -215,7 +215,7 @@ def draw_held_out(
         raise UserError(
             f"data.calib_size is {data.calib_size}, but calib has only {len(second)} samples"
         )
-    chance = _random(data.split_seed or 0, "calib_size")
+    chance = random_of(data.split_seed or 0, "calib_size")
     order = _order(labels[second], chance, None if groups is None else groups[second])
     return first, _sorted(second, order[: data.calib_size])
 
@@ -234,7 +234,7 @@ def divide(
     return _sorted(places, order[:size]), _sorted(places, order[size:])
 
 
-def _random(seed: int, purpose: str) -> np.random.RandomState:
+def random_of(seed: int, purpose: str) -> np.random.RandomState:
     # RandomState, because numpy guarantees that its streams never change.
     return np.random.RandomState(child_seed(seed, purpose) % 2**32)
 

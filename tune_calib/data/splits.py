@@ -13,22 +13,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tune_calib.data import rules
 from tune_calib.data.base import Source, Split
 from tune_calib.data.cache import find_equal_images, load_source, settled, summarise
-from tune_calib.data.rules import (
-    GENERAL,
-    Cut,
-    Rule,
-    draw_cut,
-    draw_held_out,
-    halved,
-    held_out_of_test,
-    largest_remainders,
-    unite_cut,
-)
-from tune_calib.determinism import child_seed
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.files.hashes import hash_bytes, hash_text
+from tune_calib.files.documents import hash_bytes, hash_text
 from tune_calib.spec.datasets import HELD_OUT, DatasetInfo
 from tune_calib.spec.slots.data import DataSlot
 
@@ -70,14 +59,14 @@ class Sizes:
     remark: str = ""  # as in ``Development``
 
 
-def cut_parts(info: DatasetInfo, train: Tensor, test: Tensor) -> Cut:
+def cut_parts(info: DatasetInfo, train: Tensor, test: Tensor) -> rules.Cut:
     if info.holdout_shares is not None:
-        return held_out_of_test(info.holdout_shares, train, test)
-    rule: Rule | None = {**GENERAL, **info.rules}.get(info.rule)
+        return rules.held_out_of_test(info.holdout_shares, train, test)
+    rule: rules.Rule | None = {**rules.GENERAL, **info.rules}.get(info.rule)
     if rule is not None:
         return rule(train, test)
     assert info.split is not None
-    return halved(*info.split(len(train)))
+    return rules.halved(*info.split(len(train)))
 
 
 def published_sizes(slot: DataSlot) -> Sizes:
@@ -85,8 +74,7 @@ def published_sizes(slot: DataSlot) -> Sizes:
     info = slot.info
     if info.published is None:
         raise UserError(
-            "the hours on a named GPU are estimated from the published size of a data set, but "
-            f"{slot.dataset} has none; omit `gpu_model` to time it on this machine"
+            f"{slot.dataset} has no published size, from which hours follow; omit `gpu_model`"
         )
     # Without the images of held-out classes.
     share = 1.0
@@ -120,7 +108,7 @@ def load_development(slot: DataSlot, root: Path | None, cache: Path | None = Non
     select = relabelled(held_out.take(cut.select), info)
     calib = relabelled(held_out.take(cut.calib), info)
     if slot.calib_size is not None:
-        _, places = draw_held_out(slot, False, select.labels, calib.labels)
+        _, places = rules.draw_held_out(slot, False, select.labels, calib.labels)
         calib = calib.take(places - len(select))
     train, select, calib = (settled(split, source) for split in (train, select, calib))
     digest = summarise(source).digest
@@ -130,16 +118,17 @@ def load_development(slot: DataSlot, root: Path | None, cache: Path | None = Non
     return Development(train, select, calib, digest, _describe_equal(source, held_out, part))
 
 
-def _load_cut(slot: DataSlot, root: Path | None, cache: Path | None) -> tuple[Source, Cut]:
+def _load_cut(slot: DataSlot, root: Path | None, cache: Path | None) -> tuple[Source, rules.Cut]:
     """Load a data set and divide it, with equal images in one split unless a draw is published."""
     source = load_source(slot.info, root, cache)
     if slot.info.general is not None or slot.plugin is not None:
         source = find_equal_images(source)
     cut = cut_parts(slot.info, source.train.labels, source.test.labels)
     divided = source.test if cut.of_test else source.train
-    cut = unite_cut(cut, divided.image_ids)
+    cut = rules.unite_cut(cut, divided.image_ids)
     if slot.split_seed is not None:
-        cut = unite_cut(draw_cut(cut, divided.labels, slot.split_seed), divided.image_ids)
+        cut = rules.draw_cut(cut, divided.labels, slot.split_seed)
+        cut = rules.unite_cut(cut, divided.image_ids)
     return source, cut
 
 
@@ -209,7 +198,7 @@ def _change(train: Split, slot: DataSlot, classes: int) -> Split:
 
 
 def fraction_counts(counts: Counts, fraction: float) -> Counts:
-    return largest_remainders(counts * fraction, round(float(counts.sum()) * fraction))
+    return rules.largest_remainders(counts * fraction, round(float(counts.sum()) * fraction))
 
 
 def imbalance_counts(counts: Counts, imbalance: float) -> Counts:
@@ -226,7 +215,7 @@ def imbalance_counts(counts: Counts, imbalance: float) -> Counts:
 
 
 def add_label_noise(train: Split, fraction: float, classes: int) -> Split:
-    draw = _random("label_noise")
+    draw = rules.random_of(0, "label_noise")
     labels = train.labels.clone()
     chosen = torch.from_numpy(draw.permutation(len(train))[: round(fraction * len(train))])
     shift = torch.from_numpy(draw.randint(1, classes, size=len(chosen)))
@@ -236,15 +225,11 @@ def add_label_noise(train: Split, fraction: float, classes: int) -> Split:
 
 def _subset(train: Split, counts: Counts, purpose: str) -> Split:
     labels = train.labels.numpy()
-    rank = _random(purpose).permutation(len(labels))
+    # Seed 0, independent of the network's seed, so that trials with several seeds are trained on
+    # the same images.
+    rank = rules.random_of(0, purpose).permutation(len(labels))
     shuffled = [rank[labels[rank] == label][:count] for label, count in enumerate(counts)]
     return train.take(torch.from_numpy(np.sort(np.concatenate(shuffled))))
-
-
-def _random(purpose: str) -> np.random.RandomState:
-    # Seed 0, independent of the network's seed, so that trials with several seeds are trained on
-    # the same images. RandomState, because numpy guarantees that its streams never change.
-    return np.random.RandomState(child_seed(0, purpose) % 2**32)
 
 
 def _counts(labels: Tensor, classes: int) -> Counts:

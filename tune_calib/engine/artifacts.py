@@ -21,7 +21,7 @@ from tune_calib.engine.predict import TrainedNetwork, predict_splits
 from tune_calib.engine.steps import NO_WATCH, Stopwatch
 from tune_calib.engine.tensors import nest, read_tensors, unnest, write_tensors
 from tune_calib.engine.weights import start_from
-from tune_calib.errors import DamagedFileError, UserError
+from tune_calib.errors import DamagedFileError, RefusedError, UserError
 from tune_calib.files.paths import remove_folder
 from tune_calib.files.store import Store, artifact_manifest, read_or_remove
 from tune_calib.progress import report_progress
@@ -83,9 +83,10 @@ class NetworkTraining:
         # from two copies would have the same identity.
         for record in filter(None, (manifest, checkpoint and checkpoint[1])):
             if record["data"] != self.fingerprint:
-                raise UserError(
-                    f"the network in {self.store.root} was trained on another copy of "
-                    f"{self.spec.data.dataset}; use another `store`"
+                raise RefusedError(
+                    f"`store` {self.store.root} contains networks that were trained on another "
+                    f"copy of {self.spec.data.dataset} than that in `data_root`; name another "
+                    "`store`, or the `data_root` of that copy"
                 )
         if manifest is not None:
             return

@@ -124,7 +124,6 @@ class DevelopmentBank:
 
     @property
     def has_test(self) -> bool:
-        """Return whether the bank holds the test split; banks of a search do not."""
         return bool(self.manifest["has_test"])
 
     @property
@@ -160,8 +159,6 @@ class DevelopmentBank:
 
 
 class FeatureBank(DevelopmentBank):
-    """A bank on disk, with its test split."""
-
     def test(self) -> FeatureSplit:
         return read_split(self.folder / "test.arrow")
 

@@ -26,8 +26,8 @@ from tune_calib.metrics.summary import evaluate
 from tune_calib.metrics.ties import OUTPUTS
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.metrics import column
+from tune_calib.spec.slots.base import PostHocSlot
 from tune_calib.spec.slots.head import HeadSlot
-from tune_calib.spec.slots.posthoc import PostHocSlot
 from tune_calib.spec.trial import TrialSpec
 
 KIND = "classifiers"
@@ -165,7 +165,6 @@ def store_classifier(
 def ensure_classifier(
     spec: TrialSpec, store: Store, development: Callable[[], Development], device: torch.device
 ) -> Classifier:
-    """Load the classifier of a finished trial, or train it again and store it."""
     if spec.head is None and spec.posthoc is None:
         return Classifier(None, None, {})
     with suppress(DamagedFileError):

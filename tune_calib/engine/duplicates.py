@@ -9,7 +9,7 @@ import numpy as np
 
 from tune_calib.data.imported import ImportedSplit
 from tune_calib.errors import UserError
-from tune_calib.files.hashes import hash_bytes
+from tune_calib.files.documents import hash_bytes
 
 MOST = 50  # largest number of samples of a row in two splits that may tell copies from chance
 SHARED = 0.01  # share of a split's samples that may be in another split, as in published data sets

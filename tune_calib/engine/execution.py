@@ -3,8 +3,6 @@
 A step is a function of named inputs (images, learning rate, draws) that returns named tensors. It
 may change other tensors (weights, moments) in place. Captured, it runs on static copies of its
 inputs once, and its operations are repeated on them without Python.
-
-It needs only torch, so that it can be benchmarked where nothing else is installed.
 """
 
 import shutil
@@ -15,17 +13,16 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from types import MethodType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakMethod
 
 import torch
 from torch import Tensor
 
 from tune_calib.errors import RefusedError, UserError
-
-if TYPE_CHECKING:
-    from tune_calib.models.network import Network
-    from tune_calib.spec.slots.network import Execution
+from tune_calib.models.network import Network
+from tune_calib.progress import report_progress
+from tune_calib.spec.slots.network import Execution
 
 Inputs = dict[str, Any]  # tensors, or numbers if a step runs eagerly on a CPU
 Tensors = dict[str, Tensor]
@@ -42,8 +39,8 @@ LEAST_COMPILED = 50_000
 
 
 def resolve_execution(
-    requested: "Execution", device: torch.device, is_capturable: bool, steps: int = 0
-) -> "Execution":
+    requested: Execution, device: torch.device, is_capturable: bool, steps: int = 0
+) -> Execution:
     """Return how a number of steps is executed, which is 0 if nothing can be compiled."""
     refuse_captured(requested, device.type == "cuda")
     if requested == "compiled" and not steps:
@@ -57,7 +54,7 @@ def resolve_execution(
     return "compiled" if can_compile() else "graph"
 
 
-def refuse_captured(requested: "Execution", has_gpu: bool) -> None:
+def refuse_captured(requested: Execution, has_gpu: bool) -> None:
     if requested in ("graph", "compiled") and not has_gpu:
         raise UserError(
             f"network.execution={requested} needs a GPU: set `gpus`, or use network.execution=auto"
@@ -214,8 +211,7 @@ def first_line(error: BaseException) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
-def describe_execution(execution: "Execution", executor: Eager) -> str:
-    """Describe how steps were executed, with the reason if captured ones were refused."""
+def describe_execution(execution: Execution, executor: Eager) -> str:
     return f"{execution}: refused ({executor.refusal})" if executor.refusal else execution
 
 
@@ -238,12 +234,10 @@ def sent(tensor: Tensor, device: torch.device) -> Tensor:
 
 
 @contextmanager
-def compiling(network: "Network", name: str, warm_up: Callable[[], None]) -> Iterator[Any]:
+def compiling(network: Network, name: str, warm_up: Callable[[], None]) -> Iterator[Any]:
     """Compile a network's backbone, by the warm-up, for the steps in the block."""
     # Private, but the only names of what a compiler raises (torch 2.12 to 2.15).
     from torch._dynamo.exc import FailOnRecompileLimitHit, TorchDynamoException
-
-    from tune_calib.progress import report_progress  # not needed by a benchmark of captured steps
 
     report_progress(f"compiling {name}")
     with ExitStack() as stack:

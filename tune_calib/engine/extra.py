@@ -59,8 +59,6 @@ def network_behind(
 
 
 class ShiftKey(Params):
-    """Everything that determines shifted features: equal keys mean the same artifact."""
-
     bank: BankKey
     name: str
     made: str
@@ -104,10 +102,12 @@ class ExtraEvaluation:
     ) -> None:
         self.spec, self.store, self.root, self.device = spec, store, root, device
         self.key = shifted_bank_key(spec)
-        self._classifiers: dict[str, Classifier] = {}
         self._known: set[tuple[Any, ...]] = set()  # checked by ``refuse_other``
-        self._draw = lru_cache(maxsize=2)(draw)  # of the test samples and of the OOD images
+        self._draw = lru_cache(maxsize=2)(  # of the test samples and of the OOD images
+            lambda samples, resamples, seed: draw(torch.arange(samples), resamples, seed)
+        )
         self._network = cache(lambda: network_behind(spec, store, self._development, device))
+        self._classifiers: dict[str, Classifier] = {}  # by spec hash
 
     def rows_on(self, name: str, spec: TrialSpec, resamples: int = 0) -> list[Row]:
         images = self.store.images
@@ -258,7 +258,10 @@ class ExtraEvaluation:
         return load_development(self.spec.network_data, self.root, self.store.images)
 
     def calibrated(self, spec: TrialSpec, split: FeatureSplit) -> Tensor:
+        return self.classifier(spec).logits(split).logits[0].double()
+
+    def classifier(self, spec: TrialSpec) -> Classifier:
         if spec.hash not in self._classifiers:
             classifier = ensure_classifier(spec, self.store, self._development, self.device)
             self._classifiers[spec.hash] = classifier
-        return self._classifiers[spec.hash].logits(split).logits[0].double()
+        return self._classifiers[spec.hash]

@@ -16,7 +16,6 @@ from tune_calib.engine.head_steps import StackedOptimizer, Views
 from tune_calib.engine.network import SELECTED_BY, watch_select
 from tune_calib.engine.self_check import build_executor
 from tune_calib.engine.tensors import generator, nest, unnest
-from tune_calib.errors import UserError
 from tune_calib.methods._base import EpochStatistics, HeadContext, HeadMethod
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.slots.head import HeadSlot
@@ -31,10 +30,6 @@ PASS_BATCH = 4096  # samples processed at once outside training, to bound memory
 # Logits that are evaluated at once, in float64: evaluating all heads at once would need more memory
 # than their training.
 JUDGED = 2**21
-
-# Version of a checkpoint. Version 2 stores the state of the method at the best epoch, in addition
-# to its weights.
-LAYOUT = 2
 
 HEAD_BATCH_BYTES = 2**31  # largest memory of one head batch; a node trains one on each core
 
@@ -152,7 +147,6 @@ class HeadBatchTrainer(Iterator[dict[str, Tensor]]):
         return report, statistics
 
     def _step(self, inputs: Inputs) -> Tensors:
-        """Take a step; return values (K,)."""
         if "positions" in inputs:
             features, labels = self.views.rows(inputs["positions"])
         else:
@@ -223,7 +217,6 @@ class HeadBatchTrainer(Iterator[dict[str, Tensor]]):
             **tensors_of(self.method),
             **nest("optimizer", self.optimizer.state()),
             **nest("best", self.best),
-            "layout": torch.tensor(LAYOUT),
             "epoch": torch.tensor(self.epoch),
             "best_score": self.best_score,
             "best_epoch": self.best_epoch,
@@ -231,12 +224,6 @@ class HeadBatchTrainer(Iterator[dict[str, Tensor]]):
         }
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        """Restore a ``state``, or raise if another version with a different layout stored it."""
-        if int(state.get("layout", 1)) != LAYOUT:
-            raise UserError(
-                "this checkpoint of heads was written by another version of tune-calib, which "
-                "stored different parts of the best epoch; start without it"
-            )
         restore_tensors(self.method, state)
         self.optimizer.load_state(unnest("optimizer", state))
         self.best = {k: v.to(self.device) for k, v in unnest("best", state).items()}
@@ -279,8 +266,8 @@ def head_context(slot: HeadSlot, bank: DevelopmentBank, device: torch.device) ->
     return HeadContext(width, classes, slot.epochs, weight, bias, ratio, device)
 
 
+# Settings besides those of a method that may differ between the heads of one batch.
 PER_HEAD = {"seed", "lr", "weight_decay"}
-"""Settings besides those of a method that may differ between the heads of one batch."""
 
 
 def head_batch_key(slot: HeadSlot) -> str:

@@ -1,20 +1,15 @@
-"""Steps of the training of heads: reading views of a bank in order, and updating stacked weights.
-
-It needs only torch, so that it can be benchmarked where nothing else is installed.
-"""
+"""Steps of the training of heads: views of a bank in order, and updates of stacked weights."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from tune_calib.engine.bank import DevelopmentBank, FeatureSplit
 from tune_calib.engine.execution import sent
-
-if TYPE_CHECKING:
-    from tune_calib.engine.bank import DevelopmentBank, FeatureSplit
-    from tune_calib.spec.slots.head import HeadSlot
+from tune_calib.spec.slots.head import HeadSlot
 
 SHARE_OF_VIEWS = 0.5  # of the memory of a GPU that a process may use; the rest is for training
 BETAS = 0.9, 0.999  # of Adam, as in torch
@@ -23,14 +18,14 @@ BETAS = 0.9, 0.999  # of Adam, as in torch
 class Views:
     """Views of the training split on a device, of which this process has a ``share``."""
 
-    def __init__(self, bank: "DevelopmentBank", device: torch.device, share: float = 1.0) -> None:
+    def __init__(self, bank: DevelopmentBank, device: torch.device, share: float = 1.0) -> None:
         self.bank, self.device, self.share = bank, device, share
         self.mapped: dict[int, FeatureSplit] = {}  # the last view that was read from its file
         self.held: FeatureSplit | None = None  # several views: features (P, N, D), labels (P, N)
         # Index of the view in each place of ``held``, -1 in an empty one; None before its creation.
         self.places: list[int] | None = None
 
-    def view(self, index: int) -> "FeatureSplit":
+    def view(self, index: int) -> FeatureSplit:
         """Return one view: a memory map of its file, or a copy on a GPU with enough memory."""
         place = None
         if self.device.type != "cpu":
@@ -41,7 +36,7 @@ class Views:
         # Without logits, which training does not read.
         return replace(self.held, features=features, logits=features[:, :0], labels=labels)
 
-    def _read(self, index: int) -> "FeatureSplit":
+    def _read(self, index: int) -> FeatureSplit:
         if index not in self.mapped:
             # Dropping the previous map frees the memory of its pages.
             self.mapped = {index: self.bank.train(index)}
@@ -50,7 +45,14 @@ class Views:
     def hold(self, index: int) -> int | None:
         """Copy a view to its place on the device, or return None if there is no memory for one."""
         if self.places is None:
-            self.places = self._allocate(self._read(index))
+            split = self._read(index)
+            count, shape = self.count_places(split.features.nbytes), split.features.shape
+            self.places = [-1] * count
+            if count:
+                features = split.features.new_empty(count, *shape, device=self.device)
+                labels = split.labels.new_empty(count, shape[0], device=self.device)
+                logits = features[..., :0]
+                self.held = replace(split, features=features, logits=logits, labels=labels)
         if self.held is None:
             return None
         place = index % len(self.places)
@@ -60,15 +62,6 @@ class Views:
             self.held.labels[place].copy_(split.labels)
             self.places[place] = index
         return place
-
-    def _allocate(self, split: "FeatureSplit") -> list[int]:
-        count, shape = self.count_places(split.features.nbytes), split.features.shape
-        if count:
-            features = split.features.new_empty(count, *shape, device=self.device)
-            labels = split.labels.new_empty(count, shape[0], device=self.device)
-            logits = features[..., :0]
-            self.held = replace(split, features=features, logits=logits, labels=labels)
-        return [-1] * count
 
     def count_places(self, size: int) -> int:
         """Count the views of a size in bytes that the device holds at once."""
@@ -87,7 +80,7 @@ class Views:
         return _take_rows(features, positions), _take_rows(labels, positions)
 
     def batches(
-        self, split: "FeatureSplit", order: Tensor, size: int
+        self, split: FeatureSplit, order: Tensor, size: int
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield features ([K,] B, D) and labels ([K,] B) in an order ([K,] N), on the device."""
         for positions in sent(order, split.features.device).split(size, dim=-1):
@@ -114,7 +107,7 @@ def squared_norms(tensor: Tensor) -> Tensor:
 class StackedOptimizer:
     """SGD, Adam or AdamW as in torch.optim, with rates per head, for leaf tensors (K, ...)."""
 
-    def __init__(self, slots: Sequence["HeadSlot"], parameters: dict[str, Tensor]) -> None:
+    def __init__(self, slots: Sequence[HeadSlot], parameters: dict[str, Tensor]) -> None:
         self.kind = slots[0].optimizer
         self.momentum = slots[0].momentum
         self.clip = slots[0].clip_grad_norm

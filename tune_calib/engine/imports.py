@@ -22,7 +22,7 @@ from tune_calib.data.imported import ImportedSplit, LinearHead, halves, read_hea
 from tune_calib.engine.bank import write_arrow, write_split
 from tune_calib.engine.duplicates import Summary, count_shared, refuse_copies, summarise
 from tune_calib.errors import DamagedFileError, RefusedError, UserError
-from tune_calib.files.hashes import hash_bytes, hash_text
+from tune_calib.files.documents import hash_bytes, hash_text
 from tune_calib.files.paths import AnyPath, require_writable
 from tune_calib.files.store import (
     ARTIFACT_MANIFEST,

@@ -68,7 +68,6 @@ def environment_of(specs: Iterable[TrialSpec]) -> dict[str, str]:
 
 
 def require_environment(spec: TrialSpec) -> None:
-    """Raise if a portable trial runs in a process that is not set up for it."""
     if not spec.network.portable:
         return
     # The variables alone prove nothing: torch reads them when it is loaded, perhaps before they

@@ -259,7 +259,6 @@ class NetworkTrainer(Iterator[dict[str, float]]):
         return tensors
 
     def selected(self) -> dict[str, Tensor]:
-        """Load the weights of network and method at the selected epoch, and return them."""
         # Their memory is for the evaluation; gradients are in that of a captured step.
         self.optimizer.zero_grad(set_to_none=True)
         self.executor.forget()
@@ -304,7 +303,6 @@ def watch_select(logits: Tensor, labels: Tensor, rule: str) -> dict[str, Tensor]
 
 
 def build(spec: TrialSpec, samples: int) -> tuple[Network, NetworkMethod]:
-    """Build the untrained network of a spec and its method, for a number of training samples."""
     info, slot = spec.data.info, spec.network
     shape = info.channels, info.size, info.classes
     is_bf16 = slot.precision == "bf16"

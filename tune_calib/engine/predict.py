@@ -70,7 +70,6 @@ def predict_splits(
 
 
 def evaluation_batch(info: DatasetInfo) -> int:
-    """Return the number of images evaluated at once, which is smaller for large images."""
     if info.size <= LARGEST_OF_FULL_BATCH:
         return EVALUATION_BATCH
     return max(8, EVALUATION_BATCH * LARGEST_OF_FULL_BATCH**2 // info.size**2)

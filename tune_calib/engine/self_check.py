@@ -13,7 +13,7 @@ import torch
 from tune_calib.engine.execution import Captured, Eager, Inputs, Prepare, Step, Tensors, first_line
 from tune_calib.engine.steps import Stopwatch
 from tune_calib.errors import RefusedError, UserError
-from tune_calib.files.hashes import hash_text
+from tune_calib.files.documents import hash_text
 from tune_calib.files.paths import AnyPath, atomic_write, cache_folder
 from tune_calib.spec.slots.base import OptimisedSlot
 from tune_calib.spec.slots.network import Execution, NetworkSlot

@@ -5,16 +5,13 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from tune_calib.data.augment import crop_flip, draw_views
-
-if TYPE_CHECKING:
-    from tune_calib.data.base import Images
-    from tune_calib.spec.slots.network import NetworkSlot
+from tune_calib.data.base import Images
+from tune_calib.spec.slots.network import NetworkSlot
 
 
 @dataclass
@@ -46,7 +43,7 @@ NO_WATCH = Stopwatch(is_on=False)
 
 
 def batches_of(
-    images: "Images",
+    images: Images,
     order: Sequence[Tensor],
     padding: int,
     flip: bool,
@@ -70,7 +67,7 @@ def batches_of(
 _ONE_CYCLE_START, _ONE_CYCLE_END = 1 / 25, 1 / 250_000  # as in torch's OneCycleLR
 
 
-def learning_rate(slot: "NetworkSlot", epoch: int, batch: int = 0, batches: int = 1) -> float:
+def learning_rate(slot: NetworkSlot, epoch: int, batch: int = 0, batches: int = 1) -> float:
     """Return the learning rate of a batch in an epoch, both 0-based."""
     progress = (epoch + batch / batches) / slot.epochs
     # At the middle of a batch, so that no batch is trained with a learning rate of 0.

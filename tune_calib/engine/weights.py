@@ -19,8 +19,7 @@ from safetensors.torch import load_file
 from tune_calib.engine.execution import Tensors
 from tune_calib.engine.tensors import unnest
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.files.documents import unseal
-from tune_calib.files.hashes import checksum_of
+from tune_calib.files.documents import checksum_of, unseal
 from tune_calib.files.store import ARTIFACT_MANIFEST, Store, opened, write_folder
 from tune_calib.models.network import Network
 from tune_calib.spec.slots.network import NetworkSlot
@@ -73,7 +72,6 @@ def trained_by(path: Path) -> TrialSpec | None:
 
 
 def trained_spec(identity: str, store: Store) -> TrialSpec | None:
-    """Return the spec with which stored weights were trained, as ``trained_by`` does."""
     with contextlib.suppress(DamagedFileError):
         return _parse_spec(opened(store.folder(KIND, identity))[1].get(SPEC))
     return None

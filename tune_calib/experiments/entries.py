@@ -1,11 +1,13 @@
-"""Build the runs of an experiment file from its entries, before any of them starts."""
+"""Build the runs of an experiment file from its entries, and run one after the other."""
 
+import traceback
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from tune_calib.errors import UserError
+from tune_calib.errors import UserError, describe_os_error, find_cause, spell_settings
 from tune_calib.experiments.file import ReadFile
+from tune_calib.files.paths import AnyPath
 from tune_calib.progress import count_progress
 from tune_calib.results.selection import BASELINE
 from tune_calib.spec.datasets import DATASETS, Settings, flatten
@@ -24,11 +26,15 @@ from tune_calib.spec.request import (
 from tune_calib.spec.resolve import resolve, takes_title
 from tune_calib.spec.resolved import refuse_large
 from tune_calib.spec.yaml_text import Position
+from tune_calib.tuning.context import Context
+from tune_calib.tuning.folder import only_driver
 from tune_calib.tuning.ladder import LadderRun, build_ladder_run
-from tune_calib.tuning.plan import AnyRun, Plan, Stage, count_batch
+from tune_calib.tuning.plan import AnyRun, Plan, Stage, count_batch, execute
+from tune_calib.tuning.progress.screen import show_driver
 from tune_calib.tuning.search.run import SearchRun, build_search_run
 from tune_calib.tuning.search.storage import journal_file
 from tune_calib.tuning.tuned import plan_tuned
+from tune_calib.tuning.work.executor import refuse_here
 from tune_calib.tuning.work.jobs import RemainingWork
 
 
@@ -96,7 +102,6 @@ def build_entries(file: ReadFile, command: str = "", retry: str | None = None) -
 def _build_entry(
     file: ReadFile, name: str, command: str, retry: str | None
 ) -> Iterator[tuple[Position, AnyRun, float | None]]:
-    """Build the runs of an entry: a request for each data set, backbone and searched method."""
     entry = file.content.entries[name]
     position: Position = ("entries", name)
     ladder = None
@@ -152,7 +157,6 @@ def _list_values(file: ReadFile, entry: Entry) -> dict[str, Any]:
 def _list_settings(
     file: ReadFile, entry: Entry, rungs: Sequence[Rung], of_method: Settings | None = None
 ) -> dict[str, Any]:
-    """Merge the settings of file and entry that rungs have, and those of a method."""
     settings: dict[str, dict[str, Any]] = {}
     for slot, keys in merge_settings(file.content.set.by_slot(), entry.set.by_slot()).items():
         allowed = find_keys(rungs, slot)
@@ -181,3 +185,46 @@ def _list_rungs(pipelines: Sequence[str]) -> list[Rung]:
     for method in methods:
         rungs.append(Rung(method.name, "", {method.kind: {"method": method.name}}))
     return rungs
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A ladder or search of an experiment file that has ended."""
+
+    name: str  # of its folder
+    folder: AnyPath
+    failures: list[str]  # a line for each crashed job, or for the error that ended the run
+    stopped: str | None = None  # what a limit of time left undone; None after an error
+    is_refused: bool = False  # by a user error, e.g. because its folder belongs to another run
+
+
+def run_entries(file: ReadFile, plans: Sequence[Plan], context: Context) -> Iterator[Ended]:
+    """Run the entries of an experiment file; one that fails does not stop the others."""
+    refuse_unfit(file, plans)
+    with only_driver(file.out), show_driver(file.out, context.view.tracker):
+        for number, plan in enumerate(plans, start=1):
+            context.view.tracker.set(entry=f"{plan.name}, {number} of {len(plans)}")
+            folder = plan.run.location.out
+            try:
+                result = execute(plan, context)
+                failures = list(map(spell_settings, result.crashed))
+                yield Ended(plan.name, folder, failures, result.stopped)
+            except UserError as error:
+                yield Ended(plan.name, folder, [spell_settings(error)], is_refused=True)
+            except Exception as error:
+                reason = None
+                if isinstance(error, OSError):
+                    reason = describe_os_error(error)
+                if reason is None:
+                    # A bug in one entry must not stop the others, which may take hours.
+                    traceback.print_exc()
+                    reason = find_cause(f"{type(error).__name__}: {error}")
+                yield Ended(plan.name, folder, [reason])
+
+
+def refuse_unfit(file: ReadFile, plans: Sequence[Plan]) -> None:
+    """Refuse runs that need a cluster or resources that this machine lacks."""
+    for plan in plans:
+        with file.source.at(plan.position):
+            for stage in plan.stages:
+                refuse_here(file.content.address, stage.work.needs)

@@ -94,7 +94,6 @@ def _expand_paths(source: YamlFile, part: Any, at: Position = ()) -> None:
 
 
 def _list_texts(value: Any) -> list[tuple[int, str]]:
-    """Return the strings of a list with their indices; nothing if it is not a list."""
     if not isinstance(value, list):
         return []
     return [(i, text) for i, text in enumerate(value) if isinstance(text, str) and text.strip()]

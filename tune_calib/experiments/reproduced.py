@@ -3,7 +3,7 @@
 import importlib.metadata
 import json
 import platform
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain, product
@@ -20,16 +20,14 @@ from tune_calib.files.documents import seal
 from tune_calib.files.paths import AnyPath, atomic_write, parse_path
 from tune_calib.results.folders import LOCK, read_lock, read_run_manifest
 from tune_calib.results.tables import read_table
-from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.experiment import Entry, ExperimentFile, SeedCounts
 from tune_calib.spec.gpus import GPUS
-from tune_calib.spec.names import IN_PROCESS, SLOTS
+from tune_calib.spec.names import SLOTS
 from tune_calib.spec.recipe import by_slot, merge_settings
 from tune_calib.spec.reproduction import Claim, ReproduceRequest, Reproduction, Setting
-from tune_calib.tuning.folder import refuse_foreign
+from tune_calib.tuning.folder import git_revision, refuse_foreign
 from tune_calib.tuning.pictures import take_pictures
 from tune_calib.tuning.plan import Plan
-from tune_calib.tuning.work.provenance import git_revision
 
 _AND = " && "
 _PROVENANCE = (
@@ -56,16 +54,15 @@ class TableRequest:
     @property
     def settings(self) -> dict[int, Setting]:
         """Return the settings of the scale by position; frozen networks need `weights`."""
-        if self.request.weights is not None:
-            return self._requested
-        return {i: setting for i, setting in self._requested.items() if not setting.weights}
+        has_weights = self.request.weights is not None
+        requested = self._requested.items()
+        return {i: setting for i, setting in requested if has_weights or not setting.weights}
 
     @property
     def left_out(self) -> list[str]:
         """Return the weight files of the frozen networks that are left out."""
-        if self.request.weights is not None:
-            return []
-        files = [setting.weights.values() for setting in self._requested.values()]
+        positions = self._requested.keys() - self.settings.keys()
+        files = [self._requested[index].weights.values() for index in sorted(positions)]
         return list(chain.from_iterable(files))
 
     @property
@@ -169,49 +166,19 @@ def _build_entries(request: TableRequest) -> Iterator[tuple[str, str, int, dict[
             yield f"{run}-given-{backbone}", run, index, {**content, **of_network}
 
 
-def find_lacking(request: TableRequest, is_dry: bool = False) -> list[str]:
-    """List the data sets, weights and GPU that a table needs and this machine lacks."""
+def refuse_lacking(request: TableRequest) -> None:
+    """Refuse a scale or data set that a table lacks, and weights that need a folder."""
     ask, table = request.request, request.table
     if ask.scale not in table.scales:
-        return [f"no scale {ask.scale!r}, only {', '.join(table.scales)}"]
-    datasets: dict[str, None] = {}
-    for setting in table.scales[ask.scale]:
-        datasets |= dict.fromkeys(setting.datasets)
+        raise UserError(f"no scale {ask.scale!r}, only {', '.join(table.scales)}")
+    settings = table.scales[ask.scale]
+    datasets = dict.fromkeys(chain.from_iterable(setting.datasets for setting in settings))
     if others := [name for name in ask.dataset if name not in datasets]:
-        return [f"no {', '.join(others)} at scale {ask.scale!r}, only {', '.join(datasets)}"]
-    lacking: dict[str, None] = {}
+        text = f"no {', '.join(others)} at scale {ask.scale!r}, only {', '.join(datasets)}"
+        raise UserError(text)
     for setting in request.settings.values():
-        for file in filter(None, (*setting.weights.values(), setting.start)):
-            if ask.weights is None:
-                if request.gpu_model is None:  # else the networks need not be read
-                    lacking[f"no {file}, so name its folder by `weights`"] = None
-            elif not request.weights_path(file).is_file():
-                lacking[f"no weights {request.weights_path(file)}"] = None
-    if request.gpu_model is not None:
-        return list(lacking)
-    # A cluster may have GPUs that this machine lacks.
-    has_gpu = ask.address not in (None, IN_PROCESS) or torch.cuda.is_available()
-    for entry in build_file(request).content.entries.values():
-        shift_sets = [word for word in entry.shift if word in DATASETS]
-        for dataset in (*entry.datasets, *shift_sets):
-            try:
-                DATASETS[dataset].locate(ask.data_root)
-            except UserError as error:
-                lacking[str(error)] = None
-        if entry.resources.gpus not in (0, "auto") and not has_gpu and not is_dry:
-            lacking["no GPU"] = None
-    return list(lacking)
-
-
-def refuse_lacking(requests: list[TableRequest], is_dry: bool = False) -> None:
-    """Refuse to start tables that lack something, and list everything that is missing."""
-    lacking = defaultdict[str, list[str]](list)
-    for request in requests:
-        for line in find_lacking(request, is_dry):
-            lacking[line].append(request.table.name)
-    if lacking:
-        lines = "; ".join(f"{line} ({', '.join(names)})" for line, names in lacking.items())
-        raise UserError(f"cannot start: {lines}")
+        if setting.start and ask.weights is None and request.gpu_model is None:
+            raise UserError(f"no {setting.start}, so name its folder by `weights`")
 
 
 def refuse_other(request: TableRequest, file: ReadFile, plans: Iterable[Plan]) -> None:
@@ -289,8 +256,8 @@ def _plan_claims(request: TableRequest) -> dict[str, Any]:
 def _list_provenance(folder: AnyPath) -> list[dict[str, Any]]:
     rows = read_table(folder, "trials", columns=_PROVENANCE).to_pylist()
     counts = Counter(tuple(map(row.get, _PROVENANCE)) for row in rows)
-    kinds = [{**dict(zip(_PROVENANCE, key, strict=True)), "trials": n} for key, n in counts.items()]
-    for kind in kinds:
-        if isinstance(kind["versions"], str):
-            kind["versions"] = json.loads(kind["versions"])
+    kinds = []
+    for values, count in counts.items():
+        kind = {**dict(zip(_PROVENANCE, values, strict=True)), "trials": count}
+        kinds.append({**kind, "versions": json.loads(kind["versions"] or "null")})
     return kinds

@@ -26,8 +26,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from tune_calib.errors import WAY_OUT, RefusedError, UserError
-from tune_calib.files.documents import seal, unseal
-from tune_calib.files.hashes import checksum_of, hash_text
+from tune_calib.files.documents import checksum_of, hash_text, seal, unseal
 
 READERS = 16
 """Number of files that are fetched in parallel, since an object store is slow to respond."""
@@ -83,7 +82,6 @@ class RemotePath:
             return bytes(stream.read())
 
     def write_bytes(self, content: bytes) -> None:
-        """Write a file atomically."""
         with self._connect("write") as (system, path), system.open_output_stream(path) as stream:
             stream.write(content)
 
@@ -199,7 +197,6 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 def name_temporary(name: str) -> str:
-    """Return a new name for an unfinished file or folder."""
     return f".{name}.{uuid.uuid4().hex}.tmp"
 
 
@@ -238,7 +235,6 @@ def content_digest(files: Sequence[Path]) -> str:
 
 
 def expand_variables(text: str) -> str:
-    """Return a path of a file with its ``$NAME`` and ``${NAME}`` expanded, as a shell does."""
     for word in re.findall(r"\$(\w+|\{\w+\})", text, re.ASCII):
         if (name := word.strip("{}")) not in os.environ:
             raise UserError(f"{text}: the environment variable {name} is not set; export it")
@@ -272,8 +268,7 @@ def require_writable(folder: AnyPath, lacks: str) -> None:
     if isinstance(folder, RemotePath):
         # Only an attempt to write shows what an object store allows.
         (folder / ".writable").write_bytes(b"")
-        return
-    if not is_writable(folder):
+    elif not is_writable(folder):
         raise UserError(f"{folder} cannot be written to, and lacks {lacks}")
 
 

@@ -20,8 +20,7 @@ from filelock import FileLock
 from safetensors import SafetensorError
 
 from tune_calib.errors import DamagedFileError, RefusedError, UnsealedFileError, UserError
-from tune_calib.files.documents import seal, unseal
-from tune_calib.files.hashes import checksum_of, hash_bytes
+from tune_calib.files.documents import checksum_of, hash_bytes, seal, unseal
 from tune_calib.files.paths import (
     AnyPath,
     RemotePath,
@@ -39,7 +38,6 @@ VERSION = 1  # of the files and manifests of all artifacts, under ``version`` in
 _NAME = "artifact"  # key of a manifest: kind and identity of its artifact
 
 _ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
-_NOT_A_MANIFEST = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 Read = TypeVar("Read")
 
@@ -175,19 +173,17 @@ def opened(folder: AnyPath) -> tuple[Path, dict[str, Any]]:
 
 
 def artifact_manifest(folder: AnyPath) -> dict[str, Any]:
-    """Check an artifact as ``opened`` does and return its manifest."""
     return opened(folder)[1]
 
 
 def _check(files: Path, folder: AnyPath) -> dict[str, Any]:
-    """Check the files of an artifact in ``files`` and return its manifest."""
     try:
         manifest = read_manifest(folder, files)
         for name, checksum in manifest["files"].items():
             if checksum_of(files / name) != checksum:
                 raise DamagedFileError(f"{folder / name} does not match its checksum")
         recorded_name = manifest[_NAME]
-    except (*_ABSENT, *_NOT_A_MANIFEST) as error:
+    except (*_ABSENT, KeyError) as error:
         raise DamagedFileError(f"{folder} is not a complete artifact ({error})") from None
     if recorded_name != _name_of(folder):
         raise UserError(  # not damaged: it is not removed
@@ -233,7 +229,7 @@ def _name_objects(manifest: bytes) -> dict[str, str]:
     try:
         files = json.loads(manifest)["files"]
         return {f"{name}.{checksum}": name for name, checksum in files.items()}
-    except _NOT_A_MANIFEST:
+    except (ValueError, KeyError):
         return {}
 
 

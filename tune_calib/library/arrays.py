@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.validation import _check_feature_names
+from sklearn.utils.validation import _check_feature_names, _check_sample_weight
 from torch import Tensor
 
 from tune_calib.metrics import validation
@@ -99,13 +99,11 @@ def find_weights(sample_weight: Any, rows: Tensor) -> Tensor | None:
     """Return weights (N,), float64, not negative and not all 0, of rows (N, C); None for None."""
     if sample_weight is None:
         return None
-    column = validation.to_array(sample_weight, "sample_weight").reshape(-1, 1)
-    weights = validation.rows_of(column, "sample_weight")[:, 0].double()
-    if len(weights) != len(rows) or bool((weights < 0).any()) or not bool(weights.any()):
-        raise ValueError(
-            f"sample_weight must be ({len(rows)},), one per sample, not negative and not all zero"
-        )
-    return weights.to(rows.device)
+    column = validation.to_array(sample_weight, "sample_weight")
+    weights = _check_sample_weight(column, rows, dtype=np.float64, ensure_non_negative=True)
+    if not weights.any():
+        raise ValueError("sample_weight must not be all zero")
+    return torch.from_numpy(weights).to(rows.device)
 
 
 def take_classes(classes: NDArray[Any], probs: Any) -> Any:

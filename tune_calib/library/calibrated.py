@@ -6,7 +6,7 @@ trial that used a plug-in, name the plug-in again.
 
 import json
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,8 +21,7 @@ from tune_calib.engine.network import build
 from tune_calib.engine.predict import TrainedNetwork, predict
 from tune_calib.engine.tensors import nest, unnest
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.files.documents import seal, unseal
-from tune_calib.files.hashes import hash_bytes
+from tune_calib.files.documents import hash_bytes, seal, unseal
 from tune_calib.files.paths import atomic_write, expand_path
 from tune_calib.methods._base import NetworkMethod
 from tune_calib.metrics import validation
@@ -77,38 +76,28 @@ class Exported(BaseModel):
     circumstances: dict[str, Any]  # device, threads, processor and versions of the trial
 
 
-class Files(NamedTuple):
-    """The files of a calibrated network."""
-
-    tensors: Path
-    record: Path
-    onnx: Path
-
-
-def files_of(file: str | Path) -> Files:
-    """Return the files that a name refers to."""
+def files_of(file: str | Path) -> list[Path]:
+    """Return the files of tensors, record and ONNX that a name refers to."""
     path = expand_path(file)
-    stem = path.name
-    for ending in ENDINGS:
-        stem = stem.removesuffix(ending)
-    return Files(*[path.with_name(stem + ending) for ending in ENDINGS])
+    if path.suffix in ENDINGS:
+        path = path.with_suffix("")
+    return [path.with_name(path.name + ending) for ending in ENDINGS]
 
 
-def read_files(files: Files) -> tuple[Exported, dict[str, Tensor]]:
+def read_files(tensors_file: Path, record_file: Path) -> tuple[Exported, dict[str, Tensor]]:
     """Read ``NAME.json`` and the tensors that it describes."""
-    content = unseal(files.record.read_bytes(), files.record)
-    tensors = files.tensors.read_bytes()
+    content, tensors = unseal(record_file.read_bytes(), record_file), tensors_file.read_bytes()
     if content.get("format") != FORMAT:
-        raise DamagedFileError(f"{files.record} was not written by tune-calib export")
+        raise DamagedFileError(f"{record_file} was not written by tune-calib export")
     if content.get("version") != VERSION:
         raise UserError(
-            f"{files.record} has format {short_repr(content.get('version'))} of another "
+            f"{record_file} has format {short_repr(content.get('version'))} of another "
             "tune-calib; update tune-calib"
         )
     record = Exported.model_validate_json(json.dumps(content))  # in JSON, a tuple is a list
     if hash_bytes(tensors) != record.sha256:
         raise DamagedFileError(
-            f"{files.tensors} is damaged, or is not the file that its JSON file describes"
+            f"{tensors_file} is damaged, or is not the file that its JSON file describes"
         )
     return record, load(tensors)
 
@@ -232,7 +221,7 @@ class CalibratedNetwork(nn.Module):
 
 def write_calibrated(network: CalibratedNetwork, file: str | Path, entries: dict[str, Any]) -> None:
     """Write ``NAME.safetensors`` and ``NAME.json``, with further ``entries`` of ``Exported``."""
-    files = files_of(file)
+    tensors_file, record_file, _ = files_of(file)
     tensors = nest("classifier", network.classifier.tensors)
     if network.network is not None and network.method is not None:
         tensors |= nest("network", network.network.state_dict())
@@ -252,8 +241,8 @@ def write_calibrated(network: CalibratedNetwork, file: str | Path, entries: dict
         **entries,
     )
     # The tensors first: a JSON file without them would look complete.
-    atomic_write(files.tensors, content)
-    atomic_write(files.record, seal(network.record.model_dump(mode="json")))
+    atomic_write(tensors_file, content)
+    atomic_write(record_file, seal(network.record.model_dump(mode="json")))
 
 
 def load_calibrated(file: str | Path, plugin: str | Path | None = None) -> CalibratedNetwork:
@@ -270,15 +259,15 @@ def load_calibrated(file: str | Path, plugin: str | Path | None = None) -> Calib
         UserError: a file is missing, has a later version or needs a plug-in that is not named.
         DamagedFileError: a file is damaged or foreign, or the files are from different exports.
     """
-    files = files_of(file)
-    record, tensors = read_files(files)
+    tensors_file, record_file, _ = files_of(file)
+    record, tensors = read_files(tensors_file, record_file)
     if plugin is not None:
         plugins.load(str(plugin))
     contents = {plugin.content for plugin in plugins.in_use()}
     for name, content in record.plugins.items():  # without them, names could mean other records
         if content not in contents:
             raise UserError(
-                f"{files.record}: its trial used plug-in {name} ({content}), whose code the file "
+                f"{record_file}: its trial used plug-in {name} ({content}), whose code the file "
                 "lacks; get it from the author of the file, read it, and give it: "
                 f"plugin={short_repr(name + '.py')}"
             )
@@ -286,12 +275,12 @@ def load_calibrated(file: str | Path, plugin: str | Path | None = None) -> Calib
     # Otherwise the same tensors would be read as another network.
     if spec.hash != record.trial:
         raise DamagedFileError(
-            f"{files.record} is damaged: its spec does not match trial {record.trial}"
+            f"{record_file} is damaged: its spec does not match trial {record.trial}"
         )
     info = spec.data.info
     if record.images is not None and record.images != InputRecord.of(info):
         raise UserError(
-            f"{files.record}: {info.name} has different sizes or constants in this version of "
+            f"{record_file}: {info.name} has different sizes or constants in this version of "
             "tune-calib; load the file with the version that wrote it"
         )
     classifier = Classifier(spec.head, spec.posthoc, unnest("classifier", tensors))
@@ -310,7 +299,7 @@ def load_calibrated(file: str | Path, plugin: str | Path | None = None) -> Calib
         _ = classifier.transform
     except (RuntimeError, KeyError) as error:
         reason = str(error).splitlines()[0]
-        raise DamagedFileError(f"{files.tensors} contains other tensors ({reason})") from None
+        raise DamagedFileError(f"{tensors_file} contains other tensors ({reason})") from None
     loaded = CalibratedNetwork(spec, classifier, trained)
     loaded.record, loaded.classes = record, record.class_names
     return loaded

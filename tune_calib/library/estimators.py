@@ -23,7 +23,7 @@ from tune_calib.metrics.validation import SMALLEST
 from tune_calib.models.network import evaluating
 from tune_calib.spec.methods import METHODS, MethodInfo
 from tune_calib.spec.names import FLAGS
-from tune_calib.spec.slots.posthoc import PostHocSlot
+from tune_calib.spec.slots.base import PostHocSlot
 from tune_calib.text import nearest
 
 

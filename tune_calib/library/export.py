@@ -56,10 +56,8 @@ def export(
     is_onnx: bool = False,
 ) -> str:
     """Write the calibrated network of one finished trial, and return a description of it."""
-    files = files_of(file)
-    to_write = [files.tensors, files.record]
-    if is_onnx:
-        to_write.append(files.onnx)
+    tensors_file, record_file, onnx_file = files_of(file)
+    to_write = [tensors_file, record_file, *[onnx_file] * is_onnx]
     for path in to_write:
         refuse_existing(path)
     row = _chosen(out, trial, best)
@@ -88,7 +86,7 @@ def export(
         if bank is not None:
             calib = bank.calib()
             real = classifier.uncalibrated(calib.features, calib.logits)[0]
-        write_onnx(network, files.onnx, real)
+        write_onnx(network, onnx_file, real)
     write_calibrated(network, file, describe_trial(row, spec, trained))
     return _describe(row, to_write)
 

@@ -14,8 +14,7 @@ from tune_calib.errors import UserError
 from tune_calib.files.paths import atomic_write
 from tune_calib.library.calibrated import CalibratedNetwork
 
-CLOSE = 1e-5
-"""Largest accepted difference of a number from that of the module."""
+CLOSE = 1e-5  # largest accepted difference of a number from that of the module
 
 _SAMPLES = 32
 _HARD = 256  # number of hard logits of each kind
@@ -34,10 +33,7 @@ def write_onnx(network: CalibratedNetwork, file: Path, real: Tensor | None = Non
         raise UserError(f"ONNX needs {error.name}: pip install 'tune-calib[onnx]'") from None
     slot, head = network.spec.head, network.classifier.head
     if slot is not None and head is not None and head.draws():
-        raise UserError(
-            f"{slot.method} with evaluation=mc draws random numbers to predict, which ONNX "
-            "cannot reproduce; export it without ONNX"
-        )
+        raise UserError(f"{slot.method} draws random numbers; export it without ONNX")
     plain = _Plain(network).eval()
     name, inputs = plain.example()
     # First, so that methods and constants, which are built once, contain numbers and not symbols.

@@ -24,8 +24,7 @@ from tune_calib.spec.metrics import AT_VALUE, METRICS
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-FIRST = ("accuracy", "nll", "brier", "ece")
-"""Metrics with which a report begins."""
+FIRST = ("accuracy", "nll", "brier", "ece")  # metrics with which a report begins
 _REACHED, _GAP = (0.34, 0.71, 0.91), (0.84, 0.37, 0.0)  # safe for colour-blind readers
 _LEVEL = 0.95
 

@@ -39,8 +39,7 @@ class EstimatorParams(Params):
                 self.build()
         except ImportError as error:
             raise UserError(
-                f"{type(self).__name__} cannot be used: {error} Install that package; for all of "
-                "probmetrics: pip install 'tune-calib[probmetrics]'"
+                f"{error} Install that package, or all: pip install 'tune-calib[probmetrics]'"
             ) from None
         return self
 

@@ -204,21 +204,10 @@ def isotonic(values: Floats, targets: NDArray[np.bool_], weights: Floats) -> Ten
     places = values[order]
     starts = first_of_equal(places)
     hits = np.add.reduceat((weights * targets)[order], starts)
-    return increasing_curve(places, starts, hits, weights[order])
-
-
-def increasing_curve(
-    values: Floats, starts: NDArray[np.intp], hits: Floats, weights: Floats | None = None
-) -> Tensor:
-    """Fit a curve to sorted values (N,) in groups, from their starts and sums of hits (G,)."""
     # Groups without hits that follow each other have the same height.
     is_hit = hits > 0
     runs = np.flatnonzero(is_hit | np.append(True, is_hit[:-1]))
-    firsts = starts[runs]
-    if weights is None:
-        totals = np.diff(firsts, append=len(values)).astype(np.float64)
-    else:
-        totals = np.add.reduceat(weights, firsts)
+    totals = np.add.reduceat(weights[order], starts[runs])
     heights = isotonic_regression(hits[runs] / totals, weights=totals).x.clip(0, 1)
     # The ends of each flat section suffice; a constant curve needs two as well.
     rises = np.diff(heights, prepend=-1, append=2) != 0
@@ -226,7 +215,7 @@ def increasing_curve(
     ends = np.union1d(runs[rises[:-1]], lasts[rises[1:]])
     ends = ends.repeat(2) if len(ends) == 1 else ends
     heights = heights[runs.searchsorted(ends, "right") - 1]
-    return torch.from_numpy(np.stack([values[starts[ends]], heights]))
+    return torch.from_numpy(np.stack([places[starts[ends]], heights]))
 
 
 def first_of_equal(values: Floats) -> NDArray[np.intp]:

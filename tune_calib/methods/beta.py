@@ -31,8 +31,7 @@ class BetaCalibration(FittedAlone):
     def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
         if logits.shape[-1] != 2:
             raise UserError(
-                f"beta calibration supports two classes only, got {logits.shape[-1]}; use "
-                "dirichlet, its generalisation to more classes"
+                f"beta supports two classes only, got {logits.shape[-1]}; use dirichlet"
             )
         fitted, is_converged = _best(_features(logits).cpu().numpy(), labels.cpu().numpy())
         values = dict(zip(("a", "b", "c"), fitted.tolist(), strict=True))
@@ -79,9 +78,7 @@ METHODS.register(
     name="beta",
     title="beta calibration for two classes",
     **cited("Kull et al., AISTATS", "kull2017beta"),
-    formula=r"""
-        q_1 = \sigma(a \log p_1 - b \log(1 - p_1) + c), \quad a, b \geq 0
-    """,
+    formula=r"q_1 = \sigma(a \log p_1 - b \log(1 - p_1) + c), \quad a, b \geq 0",
     implementation=BetaCalibration,
     keeps_accuracy=False,
     classes=2,

@@ -24,9 +24,7 @@ METHODS.register(
     name="brier",
     title="Brier score",
     **cited("Mukhoti et al., NeurIPS", "brier1950verification", "mukhoti2020calibrating"),
-    formula=r"""
-        L = \frac{1}{N} \sum_i \sum_k (p_{i,k} - 1[k = y_i])^2
-    """,
+    formula=r"L = \frac{1}{N} \sum_i \sum_k (p_{i,k} - 1[k = y_i])^2",
     implementation=Brier,
     recipe="focal",
 )

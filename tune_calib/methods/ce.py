@@ -18,9 +18,7 @@ METHODS.register(
     name="ce",
     title="cross entropy (vanilla)",
     **cited("Guo et al., ICML", "guo2017calibration"),
-    formula=r"""
-        L = \frac{1}{N} \sum_i -\log p_{i,y_i}
-    """,
+    formula=r"L = \frac{1}{N} \sum_i -\log p_{i,y_i}",
     implementation=CrossEntropy,
     recipe="focal",
 )

@@ -28,9 +28,7 @@ METHODS.register(
     name="fl",
     title="focal loss",
     **cited("Mukhoti et al., NeurIPS", "lin2017focal", "mukhoti2020calibrating"),
-    formula=r"""
-        L = \frac{1}{N} \sum_i (1 - p_{i,y_i})^\gamma (-\log p_{i,y_i})
-    """,
+    formula=r"L = \frac{1}{N} \sum_i (1 - p_{i,y_i})^\gamma (-\log p_{i,y_i})",
     params=FocalParams,
     implementation=Focal,
     recipe="focal",

@@ -10,17 +10,9 @@ from collections.abc import Mapping
 
 import numpy as np
 from torch import Tensor
+from torch.nn import functional as F
 
-from tune_calib.methods._posthoc import (
-    Fit,
-    FittedAlone,
-    first_of_equal,
-    increasing_curve,
-    interpolate,
-    keep_top,
-    logarithm,
-)
-from tune_calib.metrics.binning import at_labels
+from tune_calib.methods._posthoc import Fit, FittedAlone, interpolate, isotonic, keep_top, logarithm
 from tune_calib.spec.methods import METHODS, cited
 
 _SLOPE = 1e-9
@@ -31,12 +23,8 @@ class MulticlassIsotonicCalibration(FittedAlone):
 
     def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
         probs = logits.softmax(-1).flatten().cpu().numpy()
-        targets = at_labels(logits.softmax(-1), labels).cpu().numpy()
-        probs.sort()
-        starts = first_of_equal(probs)
-        groups = probs[starts].searchsorted(targets, "right") - 1
-        hits = np.bincount(groups, minlength=len(starts)).astype(np.float64)
-        return Fit({"knots": increasing_curve(probs, starts, hits).to(logits.device)})
+        targets = F.one_hot(labels, logits.shape[-1]).bool().flatten().cpu().numpy()
+        return Fit({"knots": isotonic(probs, targets, np.ones(len(probs))).to(logits.device)})
 
     def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:
         probs = logits.softmax(-1)

@@ -45,9 +45,7 @@ def draw_shares(draw: Callable[[], float], margin: float) -> tuple[float, float]
         shares = max(first, 1 - first), min(second, 1 - second)
         if shares[0] - shares[1] >= max(margin, SMALLEST_GAP):
             return shares
-    raise UserError(
-        f"found no two shares {margin} apart in {_ATTEMPTS} draws; use a smaller margin or alpha"
-    )
+    raise UserError(f"found no two shares {margin} apart; use a smaller margin or alpha")
 
 
 def unmix(mixed1: Tensor, mixed2: Tensor, share1: Tensor, share2: Tensor) -> tuple[Tensor, Tensor]:

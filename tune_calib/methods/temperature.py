@@ -17,16 +17,8 @@ from torch import Tensor
 from tune_calib.methods._functional import label_log_probs, weighted_mean
 from tune_calib.methods._posthoc import Fit, FittedAlone
 from tune_calib.methods._top_versus_all import top_versus_all_temperature
+from tune_calib.metrics import refinement
 from tune_calib.metrics.binning import confidence_table, top_label
-from tune_calib.metrics.refinement import (
-    BOUNDS,
-    NEAR,
-    derivatives,
-    ends,
-    has_best_temperature,
-    inverse_temperature,
-    parts_of,
-)
 from tune_calib.spec.methods import METHODS, Params, cited
 
 _GRID = np.cumsum(np.full(100, 0.1))  # a sum, to reproduce the rounding of the authors' loop
@@ -66,10 +58,12 @@ class TemperatureScaling(FittedAlone):
 
     def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
         temperature = self._best(logits, labels)
-        is_at_bound = not has_best_temperature(logits, labels, self.weights)
+        is_at_bound = not refinement.has_best_temperature(logits, labels, self.weights)
         if self.params.fit != "nll" or self.params.top_versus_all:
-            lowest, highest = BOUNDS if self.params.top_versus_all else (_GRID[0], _GRID[-1])
-            is_inside = lowest * NEAR < temperature < highest / NEAR
+            lowest, highest = _GRID[0], _GRID[-1]
+            if self.params.top_versus_all:
+                lowest, highest = refinement.BOUNDS
+            is_inside = lowest * refinement.NEAR < temperature < highest / refinement.NEAR
             is_at_bound = is_all_right(logits, labels) or not is_inside
             if self.params.top_versus_all:  # of equal logits, T changes nothing
                 is_at_bound |= bool((logits.amax(-1) == logits.amin(-1)).all())
@@ -104,7 +98,7 @@ def _by_ece(logits: Tensor, labels: Tensor) -> float:
     # being used again.
     confidences, hits = logits.new_empty(2, len(_GRID), len(labels))
     # A few rows at a time, which stay in the cache.
-    for rows in parts_of(logits):
+    for rows in refinement.parts_of(logits):
         for k, temperature in enumerate(_GRID):
             probs = (logits[rows] / float(temperature)).softmax(-1)
             confidences[k, rows], hits[k, rows] = top_label(probs, labels[rows])
@@ -119,7 +113,7 @@ def _first_best(values: Iterable[float]) -> float:
 def near(full_fit: Fit, logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> float:
     """Return the best T of a fold, for cross-validation, close to that of the full fit."""
     start = 1 / full_fit.state["temperature"].to(logits)
-    inverse = inverse_temperature(
+    inverse = refinement.inverse_temperature(
         logits, labels, start=start, weights=weights, tolerance=_FOLD_TOLERANCE
     )
     return 1 / float(inverse)
@@ -151,39 +145,42 @@ def converged(
     Without a minimum, it is an end of the range for logits of this size (``refinement.ends``).
     """
     if lies_beyond(logits, labels, weights):
-        return 1 / float(inverse_temperature(logits, labels, weights=weights))
+        return 1 / float(refinement.inverse_temperature(logits, labels, weights=weights))
 
     def objective(log_temperature: float) -> float:
         return _nll(logits, labels, weights, float(np.exp(log_temperature)))
 
     # The NLL is convex in 1/T, so the bounded search finds its only minimum.
-    limits, options = np.log(BOUNDS), {"xatol": tolerance}
+    limits, options = np.log(refinement.BOUNDS), {"xatol": tolerance}
     minimum = minimize_scalar(objective, bounds=limits, method="bounded", options=options)
     return at_scale(float(np.exp(minimum.x)), logits, labels, weights)
 
 
 def lies_beyond(logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> bool:
     """Return whether there is a best temperature that is not within ``BOUNDS``."""
-    inverses = [logits.new_tensor(1 / end) for end in BOUNDS]
-    at_ends = [derivatives(logits, labels, inverse, weights=weights)[0] for inverse in inverses]
+    inverses = [logits.new_tensor(1 / end) for end in refinement.BOUNDS]
+    at_ends = [
+        refinement.derivatives(logits, labels, inverse, weights=weights)[0] for inverse in inverses
+    ]
     is_inside = at_ends[0] > 0 > at_ends[1]
-    return bool(has_best_temperature(logits, labels, weights)) and not is_inside
+    return bool(refinement.has_best_temperature(logits, labels, weights)) and not is_inside
 
 
 def at_scale(
     temperature: float, logits: Tensor, labels: Tensor, weights: Tensor | None = None
 ) -> float:
     """Move a temperature at an end of ``BOUNDS`` to that for logits of this size."""
-    if BOUNDS[0] * NEAR < temperature < BOUNDS[1] / NEAR:
+    low, high = refinement.BOUNDS
+    if low * refinement.NEAR < temperature < high / refinement.NEAR:
         return temperature
-    limits = [float(end) for end in ends(logits, labels, weights)]
-    factors = [limit / end for limit, end in zip(limits, BOUNDS, strict=True)]
+    limits = [float(end) for end in refinement.ends(logits, labels, weights)]
+    factors = [limit / end for limit, end in zip(limits, refinement.BOUNDS, strict=True)]
     return temperature * factors[temperature > 1]
 
 
 def _nll(logits: Tensor, labels: Tensor, weights: Tensor | None, temperature: float) -> float:
     losses = []
-    for rows in parts_of(logits):
+    for rows in refinement.parts_of(logits):
         losses.append(-label_log_probs(logits[rows] / temperature, labels[rows]))
     return float(weighted_mean(torch.cat(losses), weights))
 

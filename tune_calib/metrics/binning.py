@@ -18,16 +18,11 @@ GRID = 1024
 class BinTable:
     """A reliability diagram."""
 
-    count: Tensor
-    """Samples in each bin, (..., B)."""
-    confidence: Tensor
-    """Mean confidence, (..., B); 0 in an empty bin."""
-    accuracy: Tensor
-    """Share of correct samples, (..., B); 0 in an empty bin."""
-    lower: Tensor
-    """Lower edge of each bin, (..., B) or (B,)."""
-    upper: Tensor
-    """Upper edge of each bin, (..., B) or (B,)."""
+    count: Tensor  # samples in each bin, (..., B)
+    confidence: Tensor  # mean confidence, (..., B); 0 in an empty bin
+    accuracy: Tensor  # share of correct samples, (..., B); 0 in an empty bin
+    lower: Tensor  # lower edge of each bin, (..., B) or (B,)
+    upper: Tensor  # upper edge of each bin, (..., B) or (B,)
 
     @property
     def gap(self) -> Tensor:

@@ -47,14 +47,10 @@ _CHUNK = 2**19  # weights processed at once
 class Interval:
     """Intervals at ``LEVEL`` of one metric of K classifiers; NaN where it is not defined."""
 
-    lower: Tensor
-    """Lower end, (K,)."""
-    upper: Tensor
-    """Upper end, (K,)."""
-    se: Tensor
-    """Standard error, i.e. the standard deviation over the draws, (K,)."""
-    draws: Tensor
-    """The metric on each draw, (K, R)."""
+    lower: Tensor  # lower end, (K,)
+    upper: Tensor  # upper end, (K,)
+    se: Tensor  # standard error, i.e. the standard deviation over the draws, (K,)
+    draws: Tensor  # the metric on each draw, (K, R)
 
 
 def bootstrap(
@@ -83,10 +79,8 @@ def bootstrap(
     Returns:
         The intervals of each metric of ``evaluate``, by name.
     """
-    if groups is None:
-        weights = draw(len(labels), resamples, seed).to(labels.device)
-    else:
-        weights = draw_groups(groups.cpu(), resamples, seed).to(labels.device)
+    groups = torch.arange(len(labels)) if groups is None else groups.cpu()
+    weights = draw(groups, resamples, seed).to(labels.device)
     calib_split = None
     intervals: dict[str, list[tuple[Tensor, ...]]] = {}
     for k, values in enumerate(logits.double()):
@@ -101,22 +95,11 @@ def bootstrap(
     return stacked
 
 
-def draw(samples: int, resamples: int, seed: int) -> Tensor:
-    """Return the count of each sample in each draw: (resamples, samples), int16."""
-    chance = torch.Generator().manual_seed(seed)
-    counts = torch.zeros(resamples, samples, dtype=torch.int16)
-    # A few draws at a time, since the positions take eight bytes each.
-    for part in counts.split(max(1, _CHUNK // samples)):
-        places = torch.randint(samples, part.shape, generator=chance)
-        part.scatter_add_(1, places, torch.ones_like(part))
-    return counts
-
-
-def draw_groups(groups: Tensor, resamples: int, seed: int) -> Tensor:
+def draw(groups: Tensor, resamples: int, seed: int) -> Tensor:
     """Return the count of each sample in each draw of groups (N,): (resamples, N), int16.
 
     Groups are drawn with replacement until there are N samples, of the last group only the first
-    ones. Groups of one sample each give the draws of ``draw``.
+    ones. Groups of one sample each are drawn as samples are.
     """
     chance = torch.Generator().manual_seed(seed)
     samples = len(groups)
@@ -126,6 +109,7 @@ def draw_groups(groups: Tensor, resamples: int, seed: int) -> Tensor:
     places[order] = torch.arange(samples) - (sizes.cumsum(0) - sizes).repeat_interleave(sizes)
     longest = -(-samples // int(sizes.min()))
     counts = torch.zeros(resamples, samples, dtype=torch.int16)
+    # A few draws at a time, since the positions take eight bytes each.
     for part in counts.split(max(1, _CHUNK // samples)):
         drawn = torch.randint(len(sizes), (len(part), longest), generator=chance)
         ends = sizes[drawn].cumsum(-1)
@@ -272,7 +256,7 @@ def _areas(positive: Tensor, negative: Tensor, weights: Tensor) -> Tensor:
         foreign = cumulated(ordered * (1 - is_inside))[:, ends]
         # Half of the OOD images with the same score count as below.
         area = below.diff(dim=-1) * (foreign[:, 1:] + foreign[:, :-1]) / 2
-        # The false-positive rate at a true-positive rate of 95 %, as ``ood.fpr95``.
+        # The false-positive rate at a true-positive rate of 95 %, as ``ood.separation``.
         rates = ((positives - below) / positives).flip(-1).contiguous()
         wrong = ((negatives - foreign) / negatives).flip(-1)
         wanted = torch.full_like(rates[:, :1], 0.95)

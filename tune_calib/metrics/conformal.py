@@ -23,8 +23,7 @@ from torch import Tensor
 from tune_calib.metrics.binning import at_labels
 from tune_calib.metrics.samples import Samples, SampleValues
 
-COVERAGE = 0.9
-"""Requested probability that a set holds the true class."""
+COVERAGE = 0.9  # requested probability that a set holds the true class
 
 PENALTY, FREE_RANKS = 0.01, 5
 _ROUNDING = 1e-6  # scores that differ by less are equal
@@ -46,30 +45,8 @@ def threshold(probs: Tensor, labels: Tensor, error: Tensor | None = None) -> Ten
     return limit
 
 
-def conformal_size(samples: Samples) -> Tensor:
-    """Return the mean number of classes in a set."""
-    return samples.mean(set_sizes)
-
-
-def conformal_coverage(samples: Samples) -> Tensor:
-    """Return the share of sets that hold the true class, in [0, 1]."""
-    return samples.mean(covered)
-
-
-def set_sizes(samples: Samples) -> Tensor:
-    """Count the classes in the set of each sample, (..., N)."""
-    probs, limit = samples.probs, samples.value(_threshold)[..., None, None]
-    return (1 - probs <= limit).sum(-1).to(probs.dtype)
-
-
-def covered(samples: Samples) -> Tensor:
-    """Return whether the set of each sample holds its true class: (..., N) in {0, 1}."""
-    probs, limit = samples.probs, samples.value(_threshold)[..., None]
-    return (1 - at_labels(probs, samples.labels) <= limit).to(probs.dtype)
-
-
-def _threshold(samples: Samples) -> Tensor:
-    return threshold(*samples.calib)
+def _sets(samples: Samples) -> Tensor:
+    return 1 - samples.probs <= threshold(*samples.calib)[..., None, None]
 
 
 def _quantile(scores: Tensor) -> Tensor:
@@ -94,9 +71,6 @@ def _sets_by_rank(penalty: float, samples: Samples) -> Tensor:
     return _cumulated(samples.probs, penalty) <= limit[..., None, None] + _ROUNDING
 
 
-_aps_sets, _raps_sets = partial(_sets_by_rank, 0.0), partial(_sets_by_rank, PENALTY)
-
-
 def _class_conditional_sets(samples: Samples) -> Tensor:
     calib = samples.calib
     scores = 1 - at_labels(calib.probs, calib.labels)
@@ -114,12 +88,18 @@ def _covers(sets: SampleValues, samples: Samples) -> Tensor:
     return samples.value(sets).gather(-1, labels[..., None])[..., 0].to(samples.probs.dtype)
 
 
-def _metric(values: Callable[..., Tensor], sets: SampleValues) -> Callable[[Samples], Tensor]:
-    of_samples = partial(values, sets)
-    return lambda samples: samples.mean(of_samples)
+set_sizes, covered = partial(_sizes, _sets), partial(_covers, _sets)
 
 
-aps_size, aps_coverage = _metric(_sizes, _aps_sets), _metric(_covers, _aps_sets)
-raps_size, raps_coverage = _metric(_sizes, _raps_sets), _metric(_covers, _raps_sets)
-class_conditional_size = _metric(_sizes, _class_conditional_sets)
-class_conditional_coverage = _metric(_covers, _class_conditional_sets)
+def _metric(values: SampleValues) -> Callable[[Samples], Tensor]:
+    return lambda samples: samples.mean(values)
+
+
+def _metrics(sets: SampleValues) -> list[Callable[[Samples], Tensor]]:
+    return [_metric(partial(_sizes, sets)), _metric(partial(_covers, sets))]
+
+
+conformal_size, conformal_coverage = _metric(set_sizes), _metric(covered)
+aps_size, aps_coverage = _metrics(partial(_sets_by_rank, 0.0))
+raps_size, raps_coverage = _metrics(partial(_sets_by_rank, PENALTY))
+class_conditional_size, class_conditional_coverage = _metrics(_class_conditional_sets)

@@ -2,13 +2,12 @@
 
 Scores of positives (N,) should be higher than those of negatives (M,).
 
-scikit-learn is imported inside the functions because the import takes half a second and every
-worker imports this module.
+scikit-learn is imported inside the function because the import takes half a second and every worker
+imports this module.
 """
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.special import entr
 
@@ -17,13 +16,13 @@ from tune_calib.metrics.ties import OUTPUTS, merged, settled
 
 def detection(inside: Tensor, outside: Tensor) -> dict[str, float]:
     """Compute ``spec.metrics.OOD_METRICS`` from logits (N, C) and (M, C) of OOD images."""
-    metrics = {}
+    metrics: dict[str, float] = {}
     for tail, (positive, negative) in detection_scores(inside, outside).items():
-        metrics[f"auroc{tail}"] = auroc(positive, negative)
-        metrics[f"aupr_in{tail}"] = aupr(positive, negative)
+        auroc, aupr, fpr95 = separation(positive, negative)
         # The other way round: OOD images are the positives.
-        metrics[f"aupr_out{tail}"] = aupr(-negative, -positive)
-        metrics[f"fpr95{tail}"] = fpr95(positive, negative)
+        aupr_out = separation(-negative, -positive)[1]
+        values = {"auroc": auroc, "aupr_in": aupr, "aupr_out": aupr_out, "fpr95": fpr95}
+        metrics |= {f"{name}{tail}": value for name, value in values.items()}
     return metrics
 
 
@@ -48,30 +47,17 @@ def entropy(probs: Tensor) -> Tensor:
     return scores
 
 
-def auroc(positive: Tensor, negative: Tensor) -> float:
-    """Return the probability that a positive scores above a negative, with ties counted as half."""
-    from sklearn.metrics import roc_auc_score
+def separation(positive: Tensor, negative: Tensor) -> tuple[float, float, float]:
+    """Return AUROC (ties count as half), average precision and FPR95 of two sets of scores.
 
-    return float(roc_auc_score(*_joined(positive, negative)))
+    The average precision depends on the share of positives. FPR95 is the false-positive rate at a
+    true-positive rate of 95 %, on the ROC curve.
+    """
+    from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
-
-def aupr(positive: Tensor, negative: Tensor) -> float:
-    """Return the average precision, which depends on the share of positives."""
-    from sklearn.metrics import average_precision_score
-
-    return float(average_precision_score(*_joined(positive, negative)))
-
-
-def fpr95(positive: Tensor, negative: Tensor) -> float:
-    """Return the false-positive rate at a true-positive rate of 95 %, on the ROC curve."""
-    from sklearn.metrics import roc_curve
-
-    truth, scores = _joined(positive, negative)
+    scores = torch.cat([positive, negative]).detach().double().cpu().numpy()
+    truth = np.repeat([1, 0], [len(positive), len(negative)])
     false_positive, true_positive, _ = roc_curve(truth, scores, drop_intermediate=False)
-    return float(np.interp(0.95, true_positive, false_positive))
-
-
-def _joined(positive: Tensor, negative: Tensor) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    parts = [positive.detach().double().cpu().numpy(), negative.detach().double().cpu().numpy()]
-    truth = np.repeat([1, 0], [len(parts[0]), len(parts[1])])
-    return truth, np.concatenate(parts)
+    fpr95 = float(np.interp(0.95, true_positive, false_positive))
+    precision = float(average_precision_score(truth, scores))
+    return float(roc_auc_score(truth, scores)), precision, fpr95

@@ -17,8 +17,7 @@ FOLDS = 5
 BOUNDS = (0.01, 100.0)
 """Temperatures among which the best one is searched first; it may lie outside."""
 
-NEAR = 1.01
-"""A temperature within this factor of an end of the range counts as having reached it."""
+NEAR = 1.01  # a temperature within this factor of an end of the range counts as having reached it
 
 # Root mean squares of logits, for which an end of ``BOUNDS`` is the best temperature where there is
 # none. With other logits, the end is multiplied by as much.

@@ -26,10 +26,8 @@ _CHUNK = 2**21  # probabilities processed at once
 class CalibSplit(NamedTuple):
     """Predictions for ``calib``."""
 
-    probs: Tensor
-    """Probabilities (..., M, C)."""
-    labels: Tensor
-    """Labels (M,), int64."""
+    probs: Tensor  # probabilities (..., M, C)
+    labels: Tensor  # labels (M,), int64
     error: Tensor | None = None
     """Error of the log-odds of the top class, (..., M) (``ties.settled``)."""
 

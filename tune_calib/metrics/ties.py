@@ -13,8 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-BINS = 15
-"""Number of bins of equal width, at whose edges probabilities are exact."""
+BINS = 15  # number of bins of equal width, at whose edges probabilities are exact
 
 OUTPUTS = torch.float32
 """Type in which outputs of networks are stored, whatever the type of computations with them."""
@@ -33,8 +32,7 @@ class Settled(NamedTuple):
     """Probabilities (..., N, C); those at an edge of the ``BINS`` bins lie exactly on it."""
     confidence: Tensor
     """Confidences (..., N) for ranks, in which those that are equal but for rounding are equal."""
-    error: Tensor
-    """Error of the log-odds of the top class, (..., N)."""
+    error: Tensor  # error of the log-odds of the top class, (..., N)
 
 
 def settled(logits: Tensor, dtype: torch.dtype | None = None) -> Settled:

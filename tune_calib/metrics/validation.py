@@ -12,21 +12,18 @@ from torch import Tensor
 
 from tune_calib.errors import UserError
 
-SMALLEST = 1e-12
-"""Lower bound of probabilities, since the logarithm of 0 is not finite."""
+SMALLEST = 1e-12  # lower bound of probabilities, since the logarithm of 0 is not finite
 
 UNEVEN = 4e-3
 """Largest deviation of a sample's probabilities from a sum of one; bfloat16 rounds each by up to a
 relative 2e-3."""
 
-ROUNDED = 0.05
-"""The same deviation for probabilities that are rounded to two digits."""
+ROUNDED = 0.05  # the same deviation for probabilities that are rounded to two digits
 
 PROBABILITIES = (
     "logits look like probabilities: none is negative and the rows sum to 1; pass their "
     "logarithms, e.g. np.log(np.clip(probabilities, 1e-12, None))"
 )
-"""Error message for logits that are probabilities."""
 
 
 def are_probabilities(rows: Tensor) -> bool:
@@ -40,10 +37,7 @@ def are_probabilities(rows: Tensor) -> bool:
 def whole_numbers(weights: Tensor, name: str) -> Tensor:
     """Return weights (N,) as integers, by which rows are repeated; ``name`` counts samples."""
     if not torch.equal(weights, weights.round()):
-        raise ValueError(
-            f"{name} counts samples, so sample_weight must be whole numbers, by which rows are "
-            "repeated"
-        )
+        raise ValueError(f"{name} counts samples, so sample_weight must be whole numbers")
     return weights.long()
 
 
@@ -113,9 +107,7 @@ def rows_of(values: Any, name: str) -> Tensor:
     if tensor.ndim != 2 or 0 in tensor.shape:
         raise ValueError(f"{name} must be (samples, numbers), got shape {tuple(tensor.shape)}")
     if bad := int((~tensor.isfinite()).any(1).sum()):
-        raise ValueError(
-            f"{name} must be finite; {bad} of {len(tensor)} rows contain NaN or infinity"
-        )
+        raise ValueError(f"{name} must be finite; {bad} of {len(tensor)} rows have NaN or infinity")
     return tensor
 
 
@@ -218,9 +210,7 @@ def number_labels(labels: Any, samples: int, classes: NDArray[Any], name: str = 
     if column.shape != (samples,):
         raise ValueError(f"{name} must be ({samples},), one per sample, got {column.shape}")
     if column.dtype.kind == "b" and len(classes) != 2:
-        raise ValueError(
-            f"{name} are true or false, but there are {len(classes)} classes to number"
-        )
+        raise ValueError(f"{name} are true or false, but there are {len(classes)} classes")
     numbers_by_class = {label: number for number, label in enumerate(classes.tolist())}
     numbers = [numbers_by_class.get(label, -1) for label in column.tolist()]
     if -1 in numbers:

@@ -76,8 +76,7 @@ class Network(nn.Module):
         cut = getattr(self.backbone, "cut_into_stages", None)
         if cut is None:
             raise UserError(
-                f"this backbone ({type(self.backbone).__name__}) cannot be run stage by stage; "
-                "use e.g. small_cnn, resnet18 or densenet121"
+                f"{type(self.backbone).__name__} cannot be run stage by stage; use e.g. resnet18"
             )
         stages: list[nn.Module] = cut(self.backbone)
         return [_Bf16(stage) for stage in stages] if self.is_bf16 else stages

@@ -63,12 +63,9 @@ def _cut(
     for hook in hooks:
         hook.remove()
     if not isinstance(output, Tensor) or output.ndim != 2 or len(output) != PROBE:
-        returned = type(output).__name__
-        if isinstance(output, Tensor):
-            returned = str(tuple(output.shape))
+        returned = tuple(getattr(output, "shape", ())) or type(output).__name__
         raise UserError(
-            f"{name}: for {tuple(images.shape)} images it returns {returned}, but it must return "
-            f"logits or features ({PROBE}, D)"
+            f"{name}: it returns {returned}, but it must return logits or features ({PROBE}, D)"
         )
     for path, features, logits in reversed(calls):
         if not torch.equal(logits, output):
@@ -76,8 +73,7 @@ def _cut(
         features = _without(name, module, path, features, output)
         if not _is_close(module(images), features):
             raise UserError(
-                f"{name}: its logits are not the output of its last linear layer, {path}; return "
-                "that output unchanged"
+                f"{name}: its logits are not those of its last linear layer, {path}; return them"
             )
         name_last_layer(module, path)
         return module, features.shape[1]

@@ -102,7 +102,6 @@ def to_record(index: int, rung: Rung) -> RungRecord:
 
 
 def read_lock(out: AnyPath) -> dict[str, Any]:
-    """Read ``lock.json`` of a reproduced table; return an empty record if there is none."""
     path = out / LOCK
     return unseal(path.read_bytes(), path) if path.exists() else {}
 
@@ -139,7 +138,5 @@ def describe_unloaded(out: AnyPath, is_run: bool = False) -> str:
         raise UserError(
             f"{out} needs {names}, and only code that you name is run: read it, then add {options}"
         )
-    return (
-        f"{out} is read without {names} and what is registered there; to run the code, add "
-        f"{options}"
-    )
+    readable = f"{out} is read without {names} and what is registered there"
+    return f"{readable}; to run the code, add {options}"

@@ -31,7 +31,6 @@ class _Record(BaseModel):
     model_config = ConfigDict(strict=True, extra="allow", frozen=True)
 
     def plain(self) -> dict[str, Any]:
-        """Return the record as written to the file."""
         # Defaults stand for keys that an old file lacks; if written, they would look like values.
         return self.model_dump(exclude_unset=True)
 
@@ -178,7 +177,6 @@ class RunManifest(_Manifest):
 
     @property
     def blocks(self) -> int:
-        """Return the number of matched splits, networks, or heads on one network."""
         return len(getattr(self, f"{self.block}s"))
 
     @property

@@ -27,17 +27,13 @@ Values = Mapping[str, float]  # by metric
 
 def find_lost(outcome: SearchOutcome, hashes: Collection[str]) -> set[str]:
     """Return the spec hashes of trials that have lost their rows; crashed ones had none."""
-    lost: set[str] = set()
-    for suggestion in outcome.suggestions:
-        if suggestion.status != "crashed":
-            lost.update(suggestion.specs)
-    return lost.difference(hashes)
+    finished = [entry.specs for entry in outcome.suggestions if entry.status != "crashed"]
+    return set().union(*finished).difference(hashes)
 
 
 def describe_no_gain(
     metrics: Sequence[str], baseline: Values, choice: Values, split: str = "select"
 ) -> list[str]:
-    """Describe in which metrics the selected trial is no better than the baseline on a split."""
     lines = []
     for metric in metrics:
         low, high = baseline[metric], choice[metric]

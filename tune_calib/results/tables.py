@@ -15,8 +15,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from tune_calib.errors import UserError
-from tune_calib.files.parquet import seal_table, unseal_table
+from tune_calib.errors import DamagedFileError, UserError
+from tune_calib.files.documents import seal_table, unseal_table
 from tune_calib.files.paths import AnyPath, atomic_write, fetch_files
 from tune_calib.progress import report_progress
 from tune_calib.results.columns import COLUMNS, TableName
@@ -41,7 +41,6 @@ def read_slots(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_metric_column(name: str) -> bool:
-    """Return whether a column is ``<split>/<metric>`` with a metric of ``METRICS``."""
     return "/" in name and name.rpartition("/")[2] in METRICS
 
 
@@ -121,7 +120,6 @@ def read_table(
 
 
 def contradiction(spec_hash: str, places: Iterable[object]) -> UserError:
-    """Return the error for a trial that has different numbers in some files or folders."""
     return UserError(
         f"trial {spec_hash} has different numbers in {' and '.join(map(str, places))}; omit one"
     )
@@ -152,9 +150,11 @@ def _read_file(
         way_out = f"delete it and {path.parent.parent / 'trials' / path.name} and run again"
     with unseal_table(copy.read_bytes(), path, way_out) as file:
         schema = file.schema_arrow
-        version = json.loads(schema.metadata[_KEY])["version"]
-        if version > SCHEMA_VERSION:  # which may have changed the meaning of a column
-            raise UserError(f"{path} has schema {version}; update tune-calib to read it")
+        mark = json.loads(schema.metadata[_KEY])
+        if mark["version"] > SCHEMA_VERSION:  # which may have changed the meaning of a column
+            raise UserError(f"{path} has schema {mark['version']}; update tune-calib to read it")
+        if mark["table"] != table:
+            raise DamagedFileError(f"{path} contains rows of {mark['table']}; {way_out}")
         # In addition to our own threads, those of pyarrow gain nothing.
         names = list(filter(wanted.fullmatch, schema.names))
         content = file.read(columns=names, use_threads=False)

@@ -15,10 +15,9 @@ Settings = Mapping[str, Mapping[str, Any]]
 
 def flatten(settings: Settings) -> dict[str, Any]:
     """Return settings by ``slot.key``."""
-    flat = {}
+    flat: dict[str, Any] = {}
     for slot, values in settings.items():
-        for key, value in values.items():
-            flat[f"{slot}.{key}"] = value
+        flat |= {f"{slot}.{key}": value for key, value in values.items()}
     return flat
 
 
@@ -111,14 +110,12 @@ class DatasetInfo:
         return (self.stored or self.size) - self.size
 
     def of_test(self) -> "DatasetInfo":
-        """Return the record for test images, which may have other constants."""
         if self.test_constants is None:
             return self
         mean, std = self.test_constants
         return replace(self, mean=mean, std=std)
 
     def with_options(self, slot: Any) -> "DatasetInfo":
-        """Return the record with the options of a data slot applied."""
         changed = self._stored_as(slot)
         if slot.split != DEFAULT_RULE:
             rules = (DEFAULT_RULE, *GENERAL_RULES, *self.rules)

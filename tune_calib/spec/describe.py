@@ -30,8 +30,8 @@ def describe(name: str) -> str:
         raise UserError(f"unknown method or ladder {short_repr(name)}{nearest(name, names)}")
     parts = []
     if METHODS.knows(name):
-        parts.append(describe_method(METHODS[name]))
-        parts += _readings(parts[0])
+        text = describe_method(METHODS[name])
+        parts += [text, *_readings(text)]
     if name in LADDERS:
         parts.append(describe_ladder(LADDERS[name]))
     return _SECTION.sub("the readings below", "\n\n".join(parts))
@@ -60,12 +60,10 @@ def describe_method(method: MethodInfo) -> str:
     parts += ["## Settings", *_settings(method), *_recipe(method)]
     if method.needs:
         parts += ["## Needs", "\n".join(f"- {NEEDS[need]}" for need in sorted(method.needs))]
-    accuracy = {
-        True: "It is unchanged: the predicted class stays the same.",
-        False: "It may change: the predicted class may be a different one.",
-    }
-    if method.keeps_accuracy in accuracy:
-        parts += ["## Accuracy", accuracy[method.keeps_accuracy]]
+    if method.keeps_accuracy:
+        parts += ["## Accuracy", "It is unchanged: the predicted class stays the same."]
+    elif method.keeps_accuracy is False:
+        parts += ["## Accuracy", "It may change: the predicted class may be a different one."]
     if method.bibtex:
         parts += ["## Reference", f"```bibtex\n{method.bibtex.strip()}\n```"]
     return "\n\n".join(parts) + "\n"
@@ -78,10 +76,8 @@ def clauses(formula: str) -> list[str]:
 
 
 def _settings(method: MethodInfo) -> Iterator[str]:
-    searched = {}
-    if method.name in SPACES:
-        for key, setting in SPACES[method.name].settings.items():
-            searched[key.partition(".")[2]] = str(setting)
+    space = SPACES[method.name].settings if method.name in SPACES else {}
+    searched = {key.partition(".")[2]: str(setting) for key, setting in space.items()}
     settings = list_settings(method.params)
     if not settings:
         yield "It has no settings."
@@ -134,7 +130,7 @@ def describe_ladder(ladder: Ladder) -> str:
     command = f"tune-calib ablate {ladder.name}"
     if controls:
         rungs += f", and {format_count(controls, 'control')}"
-        command = f"tune-calib ablate {ladder.name} --controls"
+        command += " --controls"
     parts = [f"# `{ladder.name}` (ladder): {ladder.title}", f"A ladder of {rungs}: `{command}`."]
     if ladder.published:
         parts.append(f"Published: `tune-calib report OUT --published {ladder.published}`")
@@ -144,14 +140,13 @@ def describe_ladder(ladder: Ladder) -> str:
     for rung in ladder.rungs:
         kind = {"step": "", "base": " (base)"}.get(rung.kind, f" ({rung.kind})")
         parts.append(f"- **{rung.label}**{kind}: {rung.ingredient}")
-        lines = []
         if any(rung.slots.values()):
-            lines.append(f"sets {_values(flatten(rung.slots))}")
+            parts.append(f"    - sets {_values(flatten(rung.slots))}")
         if rung.adds_head_epochs:
-            lines.append("trains the network longer, by as many epochs as heads are retrained")
+            longer = "trains the network longer, by as many epochs as heads are retrained"
+            parts.append(f"    - {longer}")
         if rung.published:
-            lines.append(f"in the paper: {rung.published}")
-        parts += [f"    - {line}" for line in lines]
+            parts.append(f"    - in the paper: {rung.published}")
     return "\n\n".join(parts) + "\n"
 
 

@@ -5,8 +5,10 @@ need, applied in the order of the ladder.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import reduce
 from itertools import combinations
+from operator import xor
 from typing import Any, Literal, get_args
 
 from tune_calib.errors import UserError
@@ -21,14 +23,6 @@ MOST_FACTORS = 10
 """Most factors of a factorial design, which has up to two to this power of cells."""
 LEAST_PAIRS = 5
 """Least factors of ``pairs``: with fewer, no fraction of the cells has resolution V."""
-
-
-@dataclass(frozen=True)
-class _Change:
-    """The settings by ``slot.key`` that a factor changes, and those that it leaves to defaults."""
-
-    settings: dict[str, Any]
-    removed: frozenset[str]
 
 
 def build_design(ladder: Ladder, name: str, posthoc: str | None = None) -> Ladder:
@@ -75,8 +69,8 @@ def _build_cells(ladder: Ladder, name: str) -> Ladder:
         settings = flatten(bases[0].slots)
         for factor, change in changes.items():
             if factor.name in cell:
-                kept = {key: settings[key] for key in settings if key not in change.removed}
-                settings = {**kept, **change.settings}
+                changed = {**settings, **change}
+                settings = {key: changed[key] for key in changed if changed[key] is not ...}
         slots: dict[str, dict[str, Any]] = {}
         for setting, value in settings.items():
             slot, _, key = setting.partition(".")
@@ -101,24 +95,25 @@ def _name_cell(cell: Cell, names: tuple[str, ...]) -> str:
     return " + ".join(present)
 
 
-def _list_changes(ladder: Ladder) -> dict[Factor, _Change]:
-    """Return the factors in the order of the ladder, with all that they need, and their changes."""
-    steps = [rung for rung in ladder.rungs if rung.kind in ("base", "step")]
-    settings = flatten(steps[0].slots)
-    changes: dict[Factor, _Change] = {}
-    needs: dict[str, list[str]] = {}
-    for rung in steps[1:]:
+def _list_changes(ladder: Ladder) -> dict[Factor, dict[str, Any]]:
+    """Return the factors, with all that they need, in the order of the ladder.
+
+    Each has the settings by ``slot.key`` that it changes; ``...`` leaves one to its default.
+    """
+    base, *steps = [rung for rung in ladder.rungs if rung.kind in ("base", "step")]
+    settings = flatten(base.slots)
+    changes: dict[Factor, dict[str, Any]] = {}
+    needs: dict[str, tuple[str, ...]] = {}
+    for rung in steps:
         for factor in rung.factors or (Factor(rung.label.removeprefix("+ ")),):
             if absent := [name for name in factor.needs if name not in needs]:
                 raise UserError(f"{ladder.name}: {factor.name} needs {absent[0]}, no earlier step")
-            needed = set(factor.needs)
-            for name in factor.needs:
-                needed.update(needs[name])
-            needs[factor.name] = [name for name in needs if name in needed]
+            needed = set(factor.needs).union(*(needs[name] for name in factor.needs))
+            needs[factor.name] = tuple(name for name in needs if name in needed)
             after = flatten(factor.slots or rung.slots)
             changed = {key: after[key] for key in after if settings.get(key, ...) != after[key]}
-            full = replace(factor, needs=tuple(needs[factor.name]))
-            changes[full] = _Change(changed, frozenset(settings.keys() - after.keys()))
+            changed |= dict.fromkeys(settings.keys() - after.keys(), ...)
+            changes[replace(factor, needs=needs[factor.name])] = changed
             settings = after
     if len(changes) < 2:
         raise UserError(
@@ -130,24 +125,24 @@ def _list_changes(ladder: Ladder) -> dict[Factor, _Change]:
 
 def _list_cells(factors: tuple[Factor, ...], name: str) -> list[Cell]:
     """Return the cells of a design, the base first and large ones last."""
-    full = frozenset(factor.name for factor in factors)
-    cells = {frozenset[str](), full}
     if name == "pairs":
         return _list_fraction(factors)
+    needs = {factor.name: factor.needs for factor in factors}
+    names = list(needs)
+    cells = [frozenset[str](), frozenset(names)]
     if name == "factorial":
         if len(factors) > MOST_FACTORS:
             raise UserError(f"factorial takes at most {MOST_FACTORS} steps; use pairs", "design")
-        cells.update(list_combinations({factor.name: factor.needs for factor in factors}))
-    for factor in factors:
+        cells = list_combinations(needs)
+    for factor in names:
         if name == "leave-one-out":
-            needing = {other.name for other in factors if factor.name in other.needs}
-            cells.add(full - needing - {factor.name})
+            needing = {other for other in names if factor in needs[other]}
+            cells.append(cells[1] - needing - {factor})
         elif name == "add-one":
-            cells |= {frozenset(factor.needs), frozenset((*factor.needs, factor.name))}
-    places = {factor.name: place for place, factor in enumerate(factors)}
+            cells += [frozenset(needs[factor]), frozenset((*needs[factor], factor))]
     if name == "add-one":
-        cells.discard(full)
-    return sorted(cells, key=lambda cell: (len(cell), sorted(places[part] for part in cell)))
+        cells = [cell for cell in cells if len(cell) < len(names)]
+    return sorted(set(cells), key=lambda cell: (len(cell), sorted(map(names.index, cell))))
 
 
 def list_combinations(needs: Mapping[str, Iterable[str]]) -> list[Cell]:
@@ -176,32 +171,22 @@ def _list_fraction(factors: tuple[Factor, ...]) -> list[Cell]:
     if len(factors) < LEAST_PAIRS:
         raise UserError(f"pairs needs {LEAST_PAIRS} steps or more; use factorial", "design")
     words: list[int] = []
-    bits = 0
+    word = 0
     while len(words) < len(factors):
-        bits += 1
-        words = []
-        for word in range(1, 2**bits):
-            sums = {0}
-            for size in (1, 2, 3):
-                sums |= {_add(chosen) for chosen in combinations(words, size)}
-            if word not in sums:
-                words.append(word)
+        word += 1
+        sums = set[int]()  # bit by bit, without carry
+        for size in range(4):
+            sums.update(reduce(xor, chosen, 0) for chosen in combinations(words, size))
+        if word not in sums:
+            words.append(word)
     cells = []
-    for number in range(2**bits):
+    for number in range(2 ** words[-1].bit_length()):
         chosen = set[str]()
-        for factor, word in zip(factors, words, strict=False):
+        for factor, word in zip(factors, words, strict=True):
             if (number & word).bit_count() % 2:
                 chosen.add(factor.name)
         cells.append(frozenset(chosen))
     return cells
-
-
-def _add(words: Iterable[int]) -> int:
-    """Add words bit by bit, without carry."""
-    total = 0
-    for word in words:
-        total ^= word
-    return total
 
 
 def fit_design(ladder: Ladder, request: ResolvedRequest) -> Ladder:

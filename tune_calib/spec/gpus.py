@@ -14,8 +14,6 @@ _NVIDIA = "https://www.nvidia.com/content/dam/en-zz/Solutions"
 _IMAGES = "https://images.nvidia.com"
 
 RATES = Path(__file__).with_name("gpu_rates.json")
-"""File of the package with measured rates."""
-
 RATES_SIZE = 32  # width of the images on which networks were measured
 
 PRECISIONS = ("fp32", "tf32", "bf16")
@@ -40,10 +38,8 @@ Rate = tuple[float, str]
 def find_head_step(heads: int, is_captured: bool) -> Rate | None:
     """Return the time of a step of the next larger head batch that was measured."""
     for name in _FASTEST if is_captured else ("eager",):
-        steps = {}
-        for count, seconds in read_rates()["head_step_s"].items():
-            if seconds[name] is not None:
-                steps[int(count)] = seconds[name]
+        measured = read_rates()["head_step_s"].items()
+        steps = {int(count): s[name] for count, s in measured if s[name] is not None}
         if steps:
             nearest = min([count for count in steps if count >= heads], default=max(steps))
             step_s = steps[nearest] * max(1.0, heads / nearest)
@@ -78,7 +74,6 @@ class Gpu:
         return None
 
     def is_named(self, device: str | None) -> bool:
-        """Return whether torch's name of a GPU is one of this GPU's names."""
         return device is not None and device.startswith(self.devices)
 
 

@@ -3,7 +3,6 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from itertools import product
 from operator import attrgetter
 from types import MappingProxyType
@@ -117,10 +116,9 @@ def expand(ladder: Ladder, request: ResolvedRequest) -> list[PlannedTrial]:
                 continue
             spec = build_spec(rung, request, pair, draw)
             if rung.adds_head_epochs:
-                first_head = build_spec(heads[0], request, pair, draw).head
                 # The epochs of the first head: all heads of such a ladder have the same recipe.
-                if first_head:
-                    spec = _longer(spec, first_head.epochs)
+                first_head: Any = build_spec(heads[0], request, pair, draw).head
+                spec = _longer(spec, first_head.epochs)
             # A rung without a head is one trial for all head seeds, and is kept once; so is one
             # that the draw does not change.
             first = trials.setdefault(spec.hash, PlannedTrial(spec, index, rung.label))
@@ -130,7 +128,6 @@ def expand(ladder: Ladder, request: ResolvedRequest) -> list[PlannedTrial]:
 
 
 def select_rungs(ladder: Ladder, request: ResolvedRequest) -> list[Rung]:
-    """Return the rungs of a ladder, controls last, without those of ``find_left_out``."""
     absent = []
     for left_out in find_left_out(ladder, request).values():
         for rung in left_out:
@@ -167,32 +164,29 @@ def find_left_out(ladder: Ladder, request: ResolvedRequest) -> dict[str, list[Ru
             left_out["they train the network"].append(rung)
     if any("posthoc" in rung.slots for rung in ladder.rungs) and not ladder.is_named:
         class_counts = request.class_counts
-        for rung, misfit in product(ladder.rungs, Misfit):
-            counts = [n for n in class_counts if _find_misfit(ladder, rung, n) is misfit]
-            if counts:
-                left_out[misfit.value.format(", ".join(map(str, counts)))].append(rung)
+        for rung in ladder.rungs:
+            counts: dict[str, list[str]] = defaultdict(list)
+            for count in class_counts:
+                if misfit := _find_misfit(ladder, rung, count):
+                    counts[misfit].append(str(count))
+            for misfit, misfits in counts.items():
+                left_out[misfit.format(", ".join(misfits))].append(rung)
     if ladder.design is not None:
         for label, reason in ladder.design.invalid.items():
             left_out[reason].append(Rung(label, ""))
     return dict(left_out)
 
 
-class Misfit(Enum):
-    """Why a rung cannot be run with some numbers of classes."""
-
-    OTHER_CLASSES = "they do not take {} classes"
-    TOO_MANY_CLASSES = "a matrix of parameters is too large for {} classes"
-
-
-def _find_misfit(ladder: Ladder, rung: Rung, classes: int) -> Misfit | None:
+def _find_misfit(ladder: Ladder, rung: Rung, classes: int) -> str | None:
+    """Return why a rung cannot be run with a number of classes."""
     name = rung.slots.get("posthoc", {}).get("method")
     # If the user named a rung for another number of classes, its spec is refused instead.
     if name is None or ladder.is_named:
         return None
     if METHODS[name].classes not in (None, classes):
-        return Misfit.OTHER_CLASSES
+        return "they do not take {} classes"
     if METHODS[name].is_quadratic and classes > MOST_QUADRATIC:
-        return Misfit.TOO_MANY_CLASSES
+        return "a matrix of parameters is too large for {} classes"
     return None
 
 
@@ -203,15 +197,12 @@ def _runs_network(rung: Rung) -> bool:
 
 def _collision(first: Rung, second: Rung, overrides: Settings) -> UserError:
     first_settings, second_settings = flatten(first.slots), flatten(second.slots)
-    causes = {}
+    mistake = f"{first.label!r} and {second.label!r} are the same trial"
     for setting, value in flatten(overrides).items():
         if first_settings.get(setting, ...) != second_settings.get(setting, ...):
-            causes[setting] = f"{setting}={value}"
-    mistake = f"{first.label!r} and {second.label!r} are the same trial"
-    if not causes:
-        return UserError(f"{mistake}; leave one of them out")
-    words = " ".join(causes.values())
-    return UserError(f"{mistake} with {words}; use another or leave it out", next(iter(causes)))
+            message = f"{mistake} with {setting}={value}; use another or leave it out"
+            return UserError(message, setting)
+    return UserError(f"{mistake}; leave one of them out")
 
 
 def build_spec(
@@ -224,7 +215,8 @@ def build_spec(
 
     ``draw`` holds settings of the data that vary as seeds do (``ResolvedRequest.draws``).
     """
-    seed_of = dict(zip(("network", "head"), seeds, strict=True))
+    # These override everything: a seed is an axis of the design, not a setting.
+    axes = {"data": draw, "network": {"seed": seeds[0]}, "head": {"seed": seeds[1]}}
     slots: dict[str, dict[str, Any]] = {}
     for slot in SLOT_TYPES:
         if slot not in rung.slots and slot not in ("data", "network"):
@@ -233,11 +225,7 @@ def build_spec(
         # Settings that its methods lack are for other rungs.
         keys = set(known_keys(slot, method_of(slot, settings)))
         slots[slot] = {key: value for key, value in overrides.items() if key in keys}
-        slots[slot] |= settings
-        if slot in seed_of:
-            # It overrides everything: a seed is an axis of the design, not a setting.
-            slots[slot]["seed"] = seed_of[slot]
-    slots["data"] |= draw
+        slots[slot] |= {**settings, **axes.get(slot, {})}
     spec = resolve_spec(slots, request.recipe, request.own_recipes)
     if not draw or spec.posthoc is not None:
         return spec
@@ -250,38 +238,33 @@ def build_spec(
 
 def _longer(spec: TrialSpec, epochs: int) -> TrialSpec:
     """Train the network longer; changes at certain epochs stay at these epochs."""
-    slots = spec.model_dump()
-    total = spec.network.epochs + epochs
-    milestones = [share * spec.network.epochs / total for share in spec.network.milestones]
+    slots, network = spec.model_dump(), spec.network
+    total = network.epochs + epochs
+    milestones = [share * network.epochs / total for share in network.milestones]
     slots["network"] |= {"epochs": total, "milestones": milestones}
-    slots["network"]["execution"] = spec.network.execution
-    if spec.network.augment_until < 1:
-        slots["network"]["augment_until"] = spec.network.augment_until * spec.network.epochs / total
+    slots["network"]["execution"] = network.execution
+    if network.augment_until < 1:
+        slots["network"]["augment_until"] = network.augment_until * network.epochs / total
     return TrialSpec.build(**slots)
 
 
 def find_keys(rungs: Sequence[Rung], slot: str) -> set[str]:
-    """Return the settings of a slot itself and those that some rung has."""
     return {*known_keys(slot, None), *_rung_keys(rungs, slot)}
 
 
 def refuse_unused(rungs: Sequence[Rung], overrides: Settings) -> None:
-    for slot, settings in overrides.items():
+    for setting in flatten(overrides):
+        slot, _, key = setting.partition(".")
         keys = _rung_keys(rungs, slot)
-        for key in settings:
-            setting = f"{slot}.{key}"
-            if not keys:
-                raise UserError(
-                    f"no rung has a setting {setting}: none has a {slot} method; leave it out",
-                    setting,
-                )
-            if key not in keys:
-                raise UserError(f"no rung has a setting {setting}{nearest(key, keys)}", setting)
-            free_rungs = [rung for rung in rungs if key not in rung.slots.get(slot, {})]
-            if key not in _rung_keys(free_rungs, slot):
-                raise UserError(
-                    f"every rung with the setting {setting} sets it itself; leave it out", setting
-                )
+        if not keys:
+            message = f"no rung has a setting {setting}: none has a {slot} method; leave it out"
+            raise UserError(message, setting)
+        if key not in keys:
+            raise UserError(f"no rung has a setting {setting}{nearest(key, keys)}", setting)
+        free_rungs = [rung for rung in rungs if key not in rung.slots.get(slot, {})]
+        if key not in _rung_keys(free_rungs, slot):
+            message = f"every rung with the setting {setting} sets it itself; leave it out"
+            raise UserError(message, setting)
 
 
 def _rung_keys(rungs: Sequence[Rung], slot: str) -> list[str]:
@@ -322,7 +305,6 @@ def build_kind_comparison(kind: MethodKind) -> Ladder:
 
 
 def has_setting(pipeline: str, name: str) -> bool:
-    """Return whether a pipeline or the network below it has a setting ``slot.key``."""
     slot, _, key = name.partition(".")
     rung = build_rung(pipeline, {}, "variant")
     return slot in ("network", *rung.slots) and key in _rung_keys([rung], slot)

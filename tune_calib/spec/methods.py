@@ -87,7 +87,6 @@ class MethodInfo:
     is_quadratic: bool = False
 
     def __post_init__(self) -> None:
-        """Take the kind of the implementation if none is given."""
         object.__setattr__(self, "kind", self.kind or self.implementation.kind)
 
 

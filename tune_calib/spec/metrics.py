@@ -86,7 +86,6 @@ class Metric:
 
     @property
     def head(self) -> str:
-        """Return the heading of its column in a table, with unit and direction."""
         unit = {"fraction": " (%)", "nats": " (nats)", "score": ""}[self.unit]
         arrow = {"min": " ↓", "max": " ↑", None: ""}[self.direction]
         return f"{self.title}{unit}{arrow}"
@@ -106,41 +105,35 @@ def format_number(value: float, scale: float, digits: int, signed: bool = False)
 
 
 METRICS: Registry[Metric] = Registry("metric", "tune_calib.spec.metrics", Metric)
-_distance = partial(Metric, direction="min", unit="fraction", is_distance=True)
+_distance = partial(
+    Metric, direction="min", unit="fraction", is_distance=True, module="calibration"
+)
 _final = partial(Metric, is_in_searches=False)
+_rare = partial(Metric, is_in_draws=False)
 _conformal = partial(_final, module="conformal", needs_calib=True)
 for _metric in (
     Metric("accuracy", "Accuracy", "max", "fraction", module="scoring"),
-    _distance("ece", "ECE", module="calibration"),
-    _distance("aece", "AECE", module="calibration"),
-    _distance("mce", "MCE", module="calibration"),
-    _distance("ace", "ACE", module="calibration"),
-    _distance("rmsce", "RMSCE", module="calibration"),
-    _distance("cece", "Classwise ECE", module="calibration"),
-    _distance("o_ece", "O-ECE", module="calibration"),
-    _distance("u_ece", "U-ECE", module="calibration"),
+    _distance("ece", "ECE"),
+    _distance("aece", "AECE"),
+    _distance("mce", "MCE"),
+    _distance("ace", "ACE"),
+    _distance("rmsce", "RMSCE"),
+    _distance("cece", "Classwise ECE"),
+    _distance("o_ece", "O-ECE"),
+    _distance("u_ece", "U-ECE"),
     Metric("nll", "NLL", "min", "nats", upper=INF, module="scoring"),
     Metric("brier", "Brier", "min", "score", upper=2.0, module="scoring"),
     Metric("confidence_gap", "Confidence gap", None, "fraction", lower=-1.0, module="scoring"),
     Metric("confidence_gap_se", "SE of the confidence gap", None, "fraction", module="scoring"),
     _final("sharpness", "Sharpness", None, "score", upper=0.25, module="scoring"),
-    _distance("debiased_ece", "Debiased ECE (L2)", module="calibration"),
-    _distance("ks_error", "KS error", module="calibration"),
-    _distance("smooth_ece", "Smooth ECE", module="calibration", is_in_searches=False),
-    _distance("sweep_ece", "Sweep ECE", module="calibration", is_in_searches=False),
-    _distance(
-        "classwise_debiased", "Classwise debiased (L2)", module="calibration", is_in_searches=False
-    ),
+    _distance("debiased_ece", "Debiased ECE (L2)"),
+    _distance("ks_error", "KS error"),
+    _distance("smooth_ece", "Smooth ECE", is_in_searches=False),
+    _distance("sweep_ece", "Sweep ECE", is_in_searches=False),
+    _distance("classwise_debiased", "Classwise debiased (L2)", is_in_searches=False),
     _final("nll_calibration", "NLL, calibration", "min", "nats", -INF, INF, module="scoring"),
-    Metric(
-        "nll_refinement",
-        "NLL, refinement",
-        "min",
-        "nats",
-        upper=INF,
-        module="scoring",
-        is_in_draws=False,  # half of the time of a draw
-    ),
+    # It takes half of the time of a draw.
+    _rare("nll_refinement", "NLL, refinement", "min", "nats", upper=INF, module="scoring"),
     _final("brier_calibration", "Brier, calibration", "min", "score", -2.0, 2.0, module="scoring"),
     _final("brier_refinement", "Brier, refinement", "min", "score", upper=2.0, module="scoring"),
     Metric("aurc", "AURC", "min", "fraction", module="selective"),
@@ -167,12 +160,10 @@ for _metric in (
 
 
 def metrics_of_trials() -> list[str]:
-    """Return the metrics that a row of results may have."""
     return [name for name in METRICS if METRICS[name].is_of_trials]
 
 
 def rankable_metrics() -> list[str]:
-    """Return the metrics of trials by which one trial is better than another."""
     return [name for name in metrics_of_trials() if METRICS[name].direction is not None]
 
 
@@ -184,7 +175,6 @@ NO_BEST = "describes a classifier and has no best value; use ece, o_ece or u_ece
 
 
 def refuse_unsearchable(metrics: Sequence[str]) -> None:
-    """Refuse metrics that a search cannot optimise together."""
     for name in metrics:
         if METRICS[name].direction is None:
             why = NO_BEST

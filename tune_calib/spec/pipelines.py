@@ -43,7 +43,6 @@ class Method(Part):
     """settings of this method only"""
 
     def __str__(self) -> str:
-        """Return the method as a command takes it."""
         settings = self.set.by_slot()
         return json.dumps({"method": self.method, "set": settings}) if settings else self.method
 

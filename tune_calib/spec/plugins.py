@@ -24,19 +24,14 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from tune_calib.errors import RefusedError, UserError, locate_error
-from tune_calib.files.hashes import checksum_of, hash_bytes
+from tune_calib.files.documents import checksum_of, hash_bytes
 from tune_calib.files.paths import expand_path
 from tune_calib.registry import REGISTRIES, loading
 from tune_calib.spec.backbones import BACKBONES, BackboneInfo
 from tune_calib.spec.metrics import METRICS
 from tune_calib.text import option_words
 
-GROUP = "tune_calib.plugins"
-"""Group of entry points of installed packages; they name modules."""
-
-PACKAGES = ("tune_calib", "search_spaces", "ablations", "analysis")
-"""The packages of the program."""
-
+PACKAGES = ("tune_calib", "search_spaces", "ablations", "analysis")  # of the program
 _PROGRAM = Path(__file__).parents[1]
 
 
@@ -144,7 +139,7 @@ def _find_files(name: str) -> dict[str, Path]:
 
 
 def installed() -> tuple[Plugin, ...]:
-    return tuple(read(point.module) for point in entry_points(group=GROUP))
+    return tuple(read(point.module) for point in entry_points(group="tune_calib.plugins"))
 
 
 def in_use() -> tuple[Plugin, ...]:
@@ -234,7 +229,6 @@ def _remove(content: str) -> None:
 
 
 def _register(plugin: Plugin) -> None:
-    """Run a plug-in, which registers all of its records or none."""
     files = {plugin.where}
     if plugin.source is None:
         files = set(map(str, _find_files(plugin.where).values()))

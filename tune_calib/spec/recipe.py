@@ -61,15 +61,13 @@ class Recipe:
     note: str = field(default="", compare=False)  # how it differs from the publication
 
     def __post_init__(self) -> None:
-        """Refuse settings that no slot has."""
         names: list[str] = []
         for slot, model in SLOT_TYPES.items():
             names += [f"{slot}.{key}" for key in model.model_fields if key not in NOT_SETTINGS]
-        for settings in (self.settings, *self.on.values()):
-            for name in flatten(settings):
-                if name not in names:
-                    hint = nearest(name, names)
-                    raise UserError(f"a recipe sets {name}, which is not a setting{hint}")
+        for name in flatten(merge_settings(self.settings, *self.on.values())):
+            if name not in names:
+                hint = nearest(name, names)
+                raise UserError(f"a recipe sets {name}, which is not a setting{hint}")
 
     def at(self, dataset: str, backbone: str | None = None) -> dict[str, dict[str, Any]]:
         """Return the settings by slot on a data set, with a backbone or the recipe's own one."""
@@ -86,19 +84,14 @@ class Recipe:
         return settings
 
     def narrowed(self, dataset: str) -> "Recipe":
-        """Narrow the recipe to a data set, merging its settings there."""
         methods: dict[str, dict[str, Mapping[str, Any]]] = {}
         for name, exceptions in self.methods.items():
             for place, settings in exceptions.items():
                 if place in ("", dataset) or place.startswith(f"{dataset}/"):
                     methods.setdefault(name, {})[place] = settings
-        return replace(
-            self,
-            settings=merge_settings(self.settings, self.on.get(dataset, {})),
-            datasets=(dataset,),
-            on={key: values for key, values in self.on.items() if key.startswith(f"{dataset}/")},
-            methods=methods,
-        )
+        settings = merge_settings(self.settings, self.on.get(dataset, {}))
+        on = {place: values for place, values in self.on.items() if place.startswith(f"{dataset}/")}
+        return replace(self, settings=settings, datasets=(dataset,), on=on, methods=methods)
 
     def plain(self) -> dict[str, Any]:
         """Return what identifies its trials besides the settings, as plain JSON values."""

@@ -484,7 +484,6 @@ def option_help(model: type[Part], name: str) -> OptionHelp:
 
 
 def is_argument(model: type[Part], name: str) -> bool:
-    """Return whether a field is a positional argument of the command or call."""
     return not option_help(model, name).panel
 
 

@@ -85,7 +85,6 @@ def resolve_ladder(request: AblateRequest | CompareRequest) -> tuple[Ladder, Res
 
 
 def _list_methods(request: CompareRequest) -> tuple[list[str], list[Settings]]:
-    """List the pipelines of a comparison and the settings of each, one for each cell of a grid."""
     pipelines: list[str] = []
     settings: list[Settings] = []
     grid = request.grid or {}

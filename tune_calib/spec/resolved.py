@@ -88,7 +88,6 @@ class ResolvedRequest:
 
     @property
     def class_counts(self) -> list[int]:
-        """Return the distinct numbers of classes of the data, sorted."""
         if self.imports:
             return sorted({record["classes"] for record in self.imports.values()})
         return [self.spec().data.info.classes]
@@ -99,7 +98,6 @@ class ResolvedRequest:
         return self.overrides.get("data", {}).get("imported") is not None
 
     def with_recipe(self, recipe: str | None = None) -> "ResolvedRequest":
-        """Return the request with the named recipe, or the quick one of the data set."""
         return replace(self, recipe=find_recipe(self.overrides, recipe))
 
     def identity(self) -> dict[str, Any]:
@@ -132,21 +130,17 @@ class ResolvedRequest:
         if self.recipe is None:
             return None
         name = f"heads by {self.recipe.name}" if self.is_frozen else self.recipe.name
-        label = add_changes(name, self.recipe, self.overrides)
-        if self.own_recipes:
-            label += "; each method by its authors' recipe"
-        return label
+        own = "; each method by its authors' recipe" if self.own_recipes else ""
+        return add_changes(name, self.recipe, self.overrides) + own
 
     @property
     def recipe_caption(self) -> str | None:
-        """Return ``recipe_label`` with the recipe's title and source, for captions."""
         if self.recipe is None:
             return None
-        name = f"recipe {self.recipe.name}"
-        if self.is_frozen:
-            name = f"heads by {name}"
-        else:
-            name += f" ({', '.join(filter(None, (self.recipe.title, self.recipe.source)))})"
+        name = f"heads by recipe {self.recipe.name}"
+        if not self.is_frozen:
+            origin = ", ".join(filter(None, (self.recipe.title, self.recipe.source)))
+            name = f"recipe {self.recipe.name} ({origin})"
         return add_changes(name, self.recipe, self.overrides)
 
     def spec(self) -> TrialSpec:

@@ -3,13 +3,9 @@
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tune_calib.registry import Registry
-
-# Importing Optuna takes a third of a second; requests only name samplers.
-if TYPE_CHECKING:
-    from optuna.samplers import BaseSampler
 
 
 @dataclass(frozen=True)
@@ -18,19 +14,18 @@ class Sampler:
 
     name: str
     title: str
-    build: Callable[[int], "BaseSampler"]  # from a seed
+    build: Callable[[int], Any]  # Optuna's sampler from a seed; its import is slow
     tries_grid: bool = False  # tries the combinations of all levels instead of drawing points
     is_local: bool = False  # of these, only those that differ from one point in one setting
 
 
-def _builder(kind: str, **options: Any) -> Callable[[int], "BaseSampler"]:
-    def build(seed: int) -> "BaseSampler":
+def _builder(kind: str, **options: Any) -> Callable[[int], Any]:
+    def build(seed: int) -> Any:
         from optuna import exceptions, samplers
 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", exceptions.ExperimentalWarning)
-            sampler: BaseSampler = getattr(samplers, kind)(seed=seed, **options)
-            return sampler
+            return getattr(samplers, kind)(seed=seed, **options)
 
     return build
 

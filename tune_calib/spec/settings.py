@@ -23,7 +23,6 @@ _NOT_OPTIMISER = {"epochs", "backbone", "augment", "augment_until"}
 
 
 def is_frozen(overrides: Settings) -> bool:
-    """Return whether settings name a frozen network (``NetworkSlot.is_frozen``)."""
     epochs = overrides.get("network", {}).get("epochs")
     return epochs == 0 and epochs is not False
 
@@ -44,7 +43,6 @@ def add_import(overrides: Settings) -> Settings:
 
 
 def find_recipe(overrides: Settings, name: str | None = None) -> Recipe | None:
-    """Return the named recipe, or the quick one, for the data set of some settings."""
     dataset = _named("data", "dataset", overrides)
     info: DatasetInfo = DATASETS[dataset]
     if name is None and is_frozen(overrides) and (info.quick is None or info.general is not None):
@@ -66,7 +64,6 @@ def restore_recipe(
 
 
 def own_recipe(method: MethodInfo, dataset: str) -> dict[str, Any]:
-    """Return the settings of the optimiser of a method's authors on a data set."""
     if method.recipe is None:
         return {}
     recipe: Recipe = RECIPES[method.recipe]
@@ -87,9 +84,7 @@ def resolve_spec(
     ``head`` and ``posthoc`` are filled if they are requested.
     """
     dataset = _named("data", "dataset", overrides)
-    defaults: dict[str, dict[str, Any]] = {}
-    if recipe:
-        defaults = _recipe_settings(recipe, overrides)
+    defaults = _recipe_settings(recipe, overrides) if recipe else {}
     places = dataset, _named("network", "backbone", overrides, defaults)
     has_training = not is_frozen(overrides)
     slots: dict[str, Any] = {"data": {**defaults.get("data", {}), **overrides.get("data", {})}}
@@ -129,12 +124,10 @@ def add_changes(name: str, recipe: Recipe, overrides: Settings) -> str:
     settings = flatten(_recipe_settings(recipe, overrides))
     changes = []
     for setting, value in flatten(overrides).items():
-        if setting not in settings:
-            continue
-        is_same = format_setting(settings[setting]) == format_setting(value)
-        if setting == "network.backbone" and recipe.backbones:  # any that it was made for
-            is_same = value in recipe.backbones
-        if not is_same:
+        same = [format_setting(settings.get(setting, value))]
+        if setting == "network.backbone" and setting in settings and recipe.backbones:
+            same = list(recipe.backbones)  # any that it was made for
+        if format_setting(value) not in same:
             changes.append(f"{setting} {format_setting(value)}")
     return f"{name}, but {', '.join(changes)}" if changes else name
 
@@ -149,7 +142,6 @@ def known_keys(slot: str, method: str | None) -> list[str]:
 
 
 def method_of(slot: str, overrides: Mapping[str, Any]) -> str | None:
-    """Return the method of a slot; for a network, ``ce`` by default."""
     default = "ce" if slot == "network" else None
     name = overrides.get("method", default)
     return METHODS.canonical(name) if isinstance(name, str) else name

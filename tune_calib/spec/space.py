@@ -7,15 +7,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from statistics import geometric_mean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tune_calib.errors import UserError
 from tune_calib.registry import Registry
 from tune_calib.text import format_setting, nearest
-
-# Importing Optuna takes a third of a second; commands that only name spaces do without it.
-if TYPE_CHECKING:
-    from optuna.distributions import BaseDistribution
 
 FACTOR = 32
 """Factor by which rates and penalties are searched on both sides of their published value."""
@@ -31,7 +27,7 @@ Point = Mapping[str, Choice]
 class Setting:
     """One setting of a space."""
 
-    distribution: "BaseDistribution"
+    distribution: Any  # of Optuna, whose import takes a third of a second
     # Earlier settings, with the values for which this one matters; otherwise it keeps its default.
     only_if: Mapping[str, tuple[Choice, ...]] = field(default_factory=dict)
     grid: tuple[Choice, ...] = ()  # the user's levels
@@ -47,22 +43,23 @@ class Setting:
     def holds(self, value: Any) -> bool:
         if (values := self.values()) is not None:
             return value in values
-        distribution: Any = self.distribution
-        return isinstance(value, int | float) and distribution.low <= value <= distribution.high
+        low, high = self.distribution.low, self.distribution.high
+        return isinstance(value, int | float) and low <= value <= high
 
     def levels(self, halvings: int = 1) -> Sequence[Choice]:
         """Return the user's grid, every choice, or the ends of a range and middles of its parts."""
-        distribution: Any = self.distribution
         values = self.grid or self.values()
-        if values is not None and (self.grid or hasattr(distribution, "choices")):
+        if values is not None and (self.grid or hasattr(self.distribution, "choices")):
             return values
-        points = [distribution.low, distribution.high] if values is None else [0, len(values) - 1]
+        points: list[Any] = [0, len(values or ()) - 1]
+        if values is None:
+            points = [self.distribution.low, self.distribution.high]
         for _ in range(halvings):
             for low, high in list(itertools.pairwise(points)):
                 middle = (low + high) / 2
                 if values is not None:
                     middle = (low + high) // 2
-                elif distribution.log:
+                elif self.distribution.log:
                     middle = (low * high) ** 0.5
                 points.append(middle)
             points.sort()
@@ -72,25 +69,24 @@ class Setting:
         """Return the setting with the values of a grid as its levels."""
         from optuna.distributions import CategoricalDistribution, FloatDistribution
 
-        distribution: Any = self.distribution
-        if not isinstance(distribution, FloatDistribution):
+        if not isinstance(self.distribution, FloatDistribution):
             choices = dict.fromkeys([*(self.values() or ()), *values])
-            distribution = CategoricalDistribution(list(choices))
+            distribution: Any = CategoricalDistribution(list(choices))
             return replace(self, distribution=distribution, grid=tuple(dict.fromkeys(values)))
         numbers = [float(value) for value in values if isinstance(value, float | int)]
         if len(numbers) < len(values) or not numbers:
             raise UserError(f"the values of {name} must be numbers", "grid")
         # With the range, and so with the method's default.
-        low, high = min(distribution.low, *numbers), max(distribution.high, *numbers)
-        distribution = FloatDistribution(low, high, log=distribution.log and low > 0)
+        low = min(self.distribution.low, *numbers)
+        high = max(self.distribution.high, *numbers)
+        distribution = FloatDistribution(low, high, log=self.distribution.log and low > 0)
         return replace(self, distribution=distribution, grid=tuple(dict.fromkeys(numbers)))
 
     def values(self) -> Sequence[Choice] | None:
         """Return all values, each once; None for a range of real numbers."""
-        distribution: Any = self.distribution
-        if hasattr(distribution, "choices"):
-            return list(dict.fromkeys(distribution.choices))
-        low, high, step = distribution.low, distribution.high, distribution.step
+        if hasattr(self.distribution, "choices"):
+            return list(dict.fromkeys(self.distribution.choices))
+        low, high, step = self.distribution.low, self.distribution.high, self.distribution.step
         if isinstance(low, int):
             return range(low, high + 1, step)
         if low == high:
@@ -110,12 +106,11 @@ class Setting:
 
     def __str__(self) -> str:
         """Format for a table, e.g. ``0.01 to 0.3, log; only if head.shape is bottleneck``."""
-        distribution: Any = self.distribution
-        if hasattr(distribution, "choices"):
-            text = " | ".join(map(format_setting, distribution.choices))
+        if hasattr(self.distribution, "choices"):
+            text = " | ".join(map(format_setting, self.distribution.choices))
         else:
-            text = f"{distribution.low:g} to {distribution.high:g}"
-            if distribution.log:
+            text = f"{self.distribution.low:g} to {self.distribution.high:g}"
+            if self.distribution.log:
                 text += ", log"
         for name, condition in self.only_if.items():
             text += f"; only if {name} is {' or '.join(map(format_setting, condition))}"
@@ -180,13 +175,9 @@ class Space:
         count = len(list(itertools.islice(self.points(), MANY_POINTS)))
         return count if count < MANY_POINTS else math.inf
 
-    def points(self) -> Iterator[dict[str, Choice]]:
-        """Yield every point of a space without real numbers, each once."""
-        return self._combine(lambda setting: setting.values() or ())
-
     def grid(self) -> Iterator[dict[str, Choice]]:
         """Yield every combination of levels once, without settings that do not matter."""
-        return self._combine(lambda setting: dict.fromkeys(setting.levels()))
+        return self.points(lambda setting: dict.fromkeys(setting.levels()))
 
     def around(self, center: Point) -> Iterator[Point]:
         """Yield a point, and those that differ from it in the level of one setting."""
@@ -195,16 +186,18 @@ class Space:
             for level in setting.levels(2):
                 yield self.active({**center, name: level})
 
-    def _combine(
-        self, values_of: Callable[[Setting], Iterable[Choice]]
+    def points(
+        self, values_of: Callable[[Setting], Iterable[Choice] | None] = Setting.values
     ) -> Iterator[dict[str, Choice]]:
+        """Yield every point with some values, all without real numbers by default, each once."""
+
         def grown(names: Sequence[str], point: dict[str, Choice]) -> Iterator[dict[str, Choice]]:
             if not names:
                 yield point
             elif not self.settings[names[0]].matters(point):
                 yield from grown(names[1:], point)
             else:
-                for value in values_of(self.settings[names[0]]):
+                for value in values_of(self.settings[names[0]]) or ():
                     yield from grown(names[1:], {**point, names[0]: value})
 
         return grown(list(self.settings), {})

@@ -82,7 +82,6 @@ class Name:
     joint: str | None = None
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        """Check the name after the type itself."""
         validate: Any = checked(self._check).func
         return core_schema.no_info_after_validator_function(validate, handler(source))
 

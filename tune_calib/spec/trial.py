@@ -11,15 +11,14 @@ from typing import Any, Literal, Self, cast
 from pydantic import BaseModel, Field, model_validator
 
 from tune_calib.errors import UserError
-from tune_calib.files.hashes import hash_text
+from tune_calib.files.documents import hash_text
 from tune_calib.spec.backbones import BACKBONES
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.names import IMPORTED
-from tune_calib.spec.slots.base import Slot, build
+from tune_calib.spec.slots.base import PostHocSlot, Slot, build
 from tune_calib.spec.slots.data import DataSlot
 from tune_calib.spec.slots.head import HeadSlot
 from tune_calib.spec.slots.network import NetworkSlot
-from tune_calib.spec.slots.posthoc import PostHocSlot
 from tune_calib.spec.strict import StrictModel
 
 
@@ -103,7 +102,6 @@ class TrialSpec(StrictModel):
         return build(cls, slots)
 
     def canonical_json(self) -> str:
-        """Return JSON with sorted keys and all defaults, except those of settings added later."""
         return canonical_json(self)
 
     def __copy__(self) -> Self:
@@ -113,7 +111,6 @@ class TrialSpec(StrictModel):
 
     @cached_property
     def hash(self) -> str:
-        """Return the identity of the trial: ``content_hash`` of the spec."""
         return content_hash(self)
 
     @property
@@ -140,7 +137,6 @@ class TrialSpec(StrictModel):
 
     @property
     def network_data(self) -> DataSlot:
-        """Return the data slot that determines the network and its features."""
         defaults: dict[str, None] = {}
         if self.is_redrawn:
             defaults["split_seed"] = None

@@ -112,10 +112,10 @@ def describe_data(data: DataSlot) -> str:
         parts.append(f"label noise {data.label_noise:g}")
     if data.imbalance > 1:
         parts.append(f"imbalance {data.imbalance:g}")
-    for name in _DATA_FIELDS:
-        value = getattr(data, name)
-        if value != type(data).model_fields[name].default:
-            parts.append(f"{name} {value}".replace("_", " "))
+    changed = data.model_dump(include=set(_DATA_FIELDS), exclude_defaults=True)
+    parts += [
+        f"{name} {changed[name]}".replace("_", " ") for name in _DATA_FIELDS if name in changed
+    ]
     if data.holdout == "test":
         select, calib, test = (f"{share:.4g}" for share in data.holdout_shares)
         parts.append(f"of the published test part: select {select}, calib {calib}, test {test}")
@@ -144,12 +144,13 @@ def list_heads(planned: Sequence[PlannedTrial]) -> list[HeadSlot]:
 
 def origin_records(resolved: ResolvedRequest, used: Sequence[Plugin]) -> dict[str, Any]:
     """Build the records of the recipe and the plug-ins for a manifest, if there are any."""
-    records: dict[str, Any] = {}
+    plugins = []
     for plugin in used:
         record = PluginRecord(name=plugin.name, content=plugin.content, where=plugin.where)
         if plugin.parts:  # records omit defaults
             record = record.model_copy(update={"parts": dict(plugin.parts)})
-        records.setdefault("plugins", []).append(record)
+        plugins.append(record)
+    records: dict[str, Any] = {"plugins": plugins} if plugins else {}
     if recipe := resolved.recipe:
         records["recipe"] = RecipeRecord(
             name=recipe.name,

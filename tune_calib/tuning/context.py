@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from tune_calib.files.paths import AnyPath
-from tune_calib.tuning.loggers.base import Follower, LoggerRequest
+from tune_calib.tuning.loggers.base import Follower
 from tune_calib.tuning.progress.screen import Screen
 
 
@@ -15,17 +15,15 @@ class Context:
     """Where a call shows its progress, and the loggers of its trials."""
 
     view: Screen = field(default_factory=partial(Screen, ""))
-    loggers: LoggerRequest = field(default_factory=partial(LoggerRequest, ()))
+    loggers: list[str] = field(default_factory=list)  # without those that failed
     follower: Follower | None = None  # of the folder that is being completed
 
     @contextlib.contextmanager
     def following(self, out: AnyPath, sweep: str) -> Iterator["Context"]:
-        """Send all rows of a folder to the loggers while the block runs."""
-        if not self.loggers.names:
+        if not self.loggers:
             yield self
             return
-        self.loggers.folders[out] = None
-        follower = Follower(self.loggers.names, out, sweep)
+        follower = Follower(self.loggers, out, sweep)
         follower.send_rows()
         try:
             yield replace(self, follower=follower)

@@ -180,7 +180,6 @@ class Forecast:
 
     @cached_property
     def _measured(self) -> dict[Hashable, float]:
-        """Seconds an epoch of finished networks and heads, in this folder and those below it."""
         sums: dict[Hashable, tuple[float, int]] = {}
         out = self.location.out
         for folder in {path.parent for path in out.glob("*/trials")} | {out}:
@@ -229,15 +228,14 @@ def describe_run(run: LadderRun | SearchRun, work: RemainingWork, is_dry: bool =
     needs, sums = find_needs(run, work), Forecast(run.location)
     trained = sums.add(run, needs)
     if isinstance(run, LadderRun):
-        title, searched = run.ladder.title, ""
+        title, searched, unit = run.ladder.title, "", "trials"
         setting = run.new_manifest.setting
     else:
         definition = run.definition
         rule = definition.objective.describe_rule()
         title = f"search of {definition.method} by {definition.sampler}: {rule}"
-        searched = ", ".join(definition.candidates.space.settings)
+        searched, unit = ", ".join(definition.candidates.space.settings), "suggestions"
         setting = describe_setting(run.planned_trials, None, run.resolved)
-    unit = "suggestions" if run.is_search else "trials"
     location, left, images, time = run.location, "", "", ""
     if needs.is_over:
         left = f"nothing: {needs.done} of {needs.planned} {unit} are done"
@@ -334,7 +332,6 @@ def describe_machine(run: LadderRun | SearchRun) -> str:
 
 
 def _describe_execution(run: LadderRun | SearchRun) -> str:
-    """Describe what keeps steps on the GPUs of this machine from being captured or compiled."""
     specs = [trial.spec for trial in run.planned_trials]
     is_here = run.location.gpus and run.location.address is None and torch.cuda.is_available()
     if not is_here or "auto" not in {spec.network.execution for spec in specs}:

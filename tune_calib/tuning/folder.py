@@ -1,27 +1,77 @@
-"""Folders and cluster of a run, the lock of its driver, and checks of existing results."""
+"""Folders, cluster and provenance of a run, the lock of its driver, and checks of results."""
 
 import contextlib
+import importlib.metadata
 import json
 import math
+import platform
+import subprocess
 import uuid
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
 from tune_calib.errors import UserError
-from tune_calib.files.hashes import hash_text
+from tune_calib.files.documents import hash_text
 from tune_calib.files.paths import AnyPath, lock_file, parse_path
 from tune_calib.results.tables import read_table
 from tune_calib.spec.names import IN_PROCESS, PROGRESS
 from tune_calib.spec.request import AblateRequest, CompareRequest, SearchRequest
 from tune_calib.spec.resolve import default_folder
-from tune_calib.tuning.work.provenance import Provenance
 
 LOCK = ".driver.lock"
 PROFILES = "profiles"  # folder with the profile of an epoch of each network
+_LIBRARIES = (
+    "tune-calib", "torch", "ray", "numpy", "timm", "optuna", "scikit-learn", "pillow", "pyarrow",
+)  # fmt: skip
+
+
+def versions() -> str:
+    libraries = dict(zip(_LIBRARIES, map(importlib.metadata.version, _LIBRARIES), strict=True))
+    return json.dumps({"python": platform.python_version(), **libraries}, sort_keys=True)
+
+
+def git_revision() -> str | None:
+    """Return the commit of the program, followed by ``+`` if files were changed.
+
+    An installed program has none: the repository around it would be the user's own.
+    """
+    if {"site-packages", "dist-packages"}.intersection(Path(__file__).parts):
+        return None
+    options = ["--always", "--abbrev=40", "--exclude=*", "--dirty=+"]  # of `git`
+    command = ["git", "-C", str(Path(__file__).parent), "describe", *options]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """The provenance of the trials of a run; only ``device`` affects numbers."""
+
+    out: str
+    store: str
+    data_root: str | None = None
+    sweep: str = ""  # identity of the run
+    ladder: str = ""
+    device: str = "cpu"
+    gpus: float = 1.0  # of a trial, if the device is a GPU
+    is_search: bool = False  # the test split is not read
+    profile: bool = False  # networks write a profile of an epoch
+    plugins: Sequence[dict[str, Any]] = ()  # that workers register, from ``Plugin.plain``
+    versions: str = field(default_factory=versions)
+    git_revision: str | None = field(default_factory=git_revision)
+    recipe: str | None = None  # its name, and the overrides of its settings
+    channel: str = ""  # of the workers' progress events; empty if they have no reader
+    # Of the images that the driver reads, by the canonical JSON of the data slot.
+    digests: Mapping[str, str] = field(default_factory=dict)
+
+    def plain(self) -> dict[str, Any]:
+        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -64,7 +114,6 @@ class RunLocation:
         )
 
     def build_provenance(self, **of_run: Any) -> Provenance:
-        """Build the provenance of trials: what workers need of the location, and of their run."""
         device = "cuda" if self.gpus else "cpu"
         # The paths are absolute, since workers have other working directories.
         return Provenance(
@@ -97,11 +146,11 @@ class RunLocation:
 class Result:
     crashed: list[str]  # a line for each job that crashed
     stopped: str = ""  # what a limit of time left undone, in words; "" if nothing
+    state: Any = None  # of a search
 
 
 @contextlib.contextmanager
 def only_driver(out: AnyPath) -> Iterator[None]:
-    """Lock a folder, so that it has a single driver."""
     try:
         with FileLock(lock_file(out, LOCK), timeout=0):
             yield
@@ -122,7 +171,6 @@ def spent_s(out: AnyPath) -> float:
 
 
 def hash_request(request: Mapping[str, Any]) -> str:
-    """Return 16 hexadecimal digits of a request, given as plain JSON values."""
     text = json.dumps(request, sort_keys=True)
     return hash_text(text)[:16]
 

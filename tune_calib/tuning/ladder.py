@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import attrgetter
-from typing import Any, ClassVar
+from typing import Any
 
 from tune_calib.data.shift import find_sets
 from tune_calib.engine.artifacts import has_network
@@ -32,9 +32,11 @@ from tune_calib.spec.plugins import Plugin
 from tune_calib.spec.recipe import RECIPES
 from tune_calib.spec.request import AblateRequest, CompareRequest, LadderOptions
 from tune_calib.spec.resolved import ResolvedRequest
+from tune_calib.spec.trial import TrialSpec
 from tune_calib.text import format_count
 from tune_calib.tuning.caption import describe_setting, origin_records, titles
 from tune_calib.tuning.folder import (
+    Provenance,
     Result,
     RunLocation,
     build_foreign_error,
@@ -55,7 +57,6 @@ from tune_calib.tuning.work.jobs import (
     make_plan,
     resources_of,
 )
-from tune_calib.tuning.work.provenance import Provenance
 
 # So few trials on so few images, whose networks are trained, take seconds.
 FEW_TRIALS = 32
@@ -66,8 +67,6 @@ FEW_IMAGES = 5000
 class LadderRun:
     """A ladder or comparison in a run folder, with extra evaluations of its trials."""
 
-    is_search: ClassVar = False
-
     ladder: Ladder
     resolved: ResolvedRequest
     location: RunLocation
@@ -76,6 +75,7 @@ class LadderRun:
     parts: tuple[str, ...] = ()  # what its folder may contain before the run: searches
     # Written before its manifest, with folders.
     records: tuple[tuple[TunedManifest | SearchEvaluated, AnyPath], ...] = ()
+    is_search: bool = False  # its trials do not read test
 
     @cached_property
     def name(self) -> str:
@@ -88,9 +88,7 @@ class LadderRun:
     @cached_property
     def plugins(self) -> tuple[Plugin, ...]:
         recipe = self.resolved.recipe
-        origins = []
-        if self.name in LADDERS:
-            origins.append(LADDERS.origin(self.name))
+        origins = [LADDERS.origin(self.name)] if self.name in LADDERS else []
         if recipe and recipe.name in RECIPES:
             origins.append(RECIPES.origin(recipe.name))
         for trial in self.planned_trials:
@@ -157,10 +155,8 @@ class LadderRun:
         identity = self.resolved.identity()
         identity = {"ladder": ladder.name, **identity, "is_paired": seeds.is_paired}
         if isinstance(self.options, AblateRequest):
-            for option in ("design", "posthoc"):
-                field = type(self.options).model_fields[option]
-                if (value := getattr(self.options, option)) != field.default:
-                    identity[option] = value
+            options = self.options.model_dump(include={"design", "posthoc"}, exclude_defaults=True)
+            identity |= options
         rungs = select_rungs(ladder, self.resolved)
         # Controls that were not requested are not part of the run.
         used = sorted({trial.rung for trial in planned})
@@ -216,8 +212,7 @@ class LadderRun:
         is_tuned = isinstance(options, CompareRequest) and options.tune is not None
         if is_tuned or options.shift or location.gpus or location.chooses_gpus:
             return False
-        finished, store = done(location.out), Store(location.store)
-        left = [trial.spec for trial in self.planned_trials if trial.spec.hash not in finished]
+        left, store = self._find_left(), Store(location.store)
         if len(left) > FEW_TRIALS:
             return False
         for spec in {spec.network_id: spec for spec in left}.values():
@@ -228,12 +223,14 @@ class LadderRun:
                 return False
         return True
 
+    def _find_left(self) -> list[TrialSpec]:
+        finished = done(self.location.out)
+        return [trial.spec for trial in self.planned_trials if trial.spec.hash not in finished]
+
     def choose_gpus(self) -> "LadderRun":
         if not self.location.chooses_gpus:
             return self
-        finished = done(self.location.out)
-        specs = [trial.spec for trial in self.planned_trials if trial.spec.hash not in finished]
-        return replace(self, location=resolve_share(self.location, specs))
+        return replace(self, location=resolve_share(self.location, self._find_left()))
 
     def plan(self, reads_shifts: bool = True) -> RemainingWork:
         """Plan the trials without a row, and the extra evaluations that finished trials lack."""
@@ -293,26 +290,22 @@ class LadderRun:
 
 
 def _to_planned_record(trial: PlannedTrial, resolved: ResolvedRequest) -> PlannedRecord:
-    head_seed = trial.spec.head.seed if trial.spec.head else None
-    # A size that the whole run has is a setting like others.
-    calib_size = trial.spec.data.calib_size if resolved.calib_sizes else None
-    record = trial.spec.data.import_record
-    imported = record.digest if record and resolved.imports else None
+    spec, data = trial.spec, trial.spec.data
     return PlannedRecord(
-        spec_hash=trial.spec.hash,
+        spec_hash=spec.hash,
         rung=trial.rung,
-        network_seed=trial.spec.network.seed,
-        head_seed=head_seed,
-        split_seed=trial.spec.data.split_seed if resolved.split_seeds else None,
-        calib_size=calib_size,
-        imported=imported,
+        network_seed=spec.network.seed,
+        head_seed=spec.head.seed if spec.head else None,
+        split_seed=data.split_seed if resolved.split_seeds else None,
+        # A size that the whole run has is a setting like others.
+        calib_size=data.calib_size if resolved.calib_sizes else None,
+        imported=data.import_record.digest if data.import_record and resolved.imports else None,
     )
 
 
 def _to_design_record(design: Design) -> DesignRecord:
     factors = [FactorRecord(name=each.name, needs=list(each.needs)) for each in design.factors]
-    order = [factor.name for factor in design.factors]
-    cells: dict[str, list[list[str]]] = {}
+    order, cells = [factor.name for factor in factors], dict[str, list[list[str]]]()
     for label, equal in design.cells.items():
         cells[label] = [sorted(cell, key=order.index) for cell in equal]
     return DesignRecord(

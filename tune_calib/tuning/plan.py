@@ -13,7 +13,7 @@ from analysis.tables.table import table_of
 from tune_calib.console import Prose, Text, echo
 from tune_calib.engine.artifacts import has_network
 from tune_calib.engine.execution import refuse_captured
-from tune_calib.engine.machine import environment_of
+from tune_calib.engine.machine import environment_of, require_environment
 from tune_calib.errors import DamagedFileError
 from tune_calib.files.paths import AnyPath, require_writable
 from tune_calib.files.store import Store
@@ -38,7 +38,6 @@ from tune_calib.tuning.folder import Result, only_driver, spent_s
 from tune_calib.tuning.ladder import LadderRun
 from tune_calib.tuning.progress.screen import show_driver
 from tune_calib.tuning.reuse import Copies
-from tune_calib.tuning.search.outcome import SearchResult
 from tune_calib.tuning.search.run import SearchRun, count_suggestions
 from tune_calib.tuning.search.storage import lost_database
 from tune_calib.tuning.work.execution import open_executor
@@ -106,28 +105,24 @@ def execute(plan: Plan, context: Context) -> Result:
     return results[-1]
 
 
-def _search_for(run: AnyRun, hours: float, context: Context) -> SearchResult:
+def _search_for(run: AnyRun, hours: float, context: Context) -> Result:
     """Extend a search until, by the time of its trials so far, a batch would exceed a budget."""
     assert isinstance(run, SearchRun)
     earlier_s, started = spent_s(run.out) / run.at_once, time.monotonic()
     ended, _ = count_suggestions(run.out, run.location.study_storage) or (0, 0)
-    result: SearchResult | None = None
+    result: Result | None = None
     while True:
         spent = earlier_s + time.monotonic() - started
         further = affordable(ended, spent, 3600 * hours, batch=count_batch(run))
         if result is not None and not further:
             return result
-        longer = replace(run, length=max(1, ended + further))
-        latest = execute_run(longer, context)
-        assert isinstance(latest, SearchResult)
-        result = latest
+        result = execute_run(replace(run, length=max(1, ended + further)), context)
         if len(result.state.results) <= ended:  # there are no more points
             return result
         ended = len(result.state.results)
 
 
 def affordable(ended: int, spent_s: float, limit_s: float, batch: int) -> int:
-    """Return the number of further suggestions, in whole batches, that fit into the budget."""
     if not ended:
         return batch
     fitting = int(ended * min(1.0, limit_s / spent_s - 1))
@@ -223,7 +218,9 @@ def execute_run(run: AnyRun, context: Context, label: str = "") -> Result:
     check_run(run)
     work = run.plan()
     everywhere = environment_of(trial.spec for trial in run.planned_trials)
-    refuse_here(location.address, work.needs, everywhere)
+    refuse_here(location.address, work.needs)
+    if work.needs and not location.uses_ray:
+        require_environment(run.planned_trials[0].spec)
     with (
         only_driver(out),
         show_driver(out, context.view.tracker),
@@ -244,7 +241,7 @@ def execute_run(run: AnyRun, context: Context, label: str = "") -> Result:
             if state.is_over:
                 echo(f"nothing is left to do in {out}", err=True)
             else:
-                refuse_here(location.address, state.needs, everywhere)
+                refuse_here(location.address, state.needs)
                 echo(describe_run(run, work), err=True)
                 if isinstance(run, LadderRun):
                     state = run.reuse(state, copies)
@@ -281,7 +278,7 @@ def read_copies(run: AnyRun, work: RemainingWork) -> Copies:
     specs = [] if work.is_over else [trial.spec for trial in run.planned_trials]
     copies = Copies.read(specs, location.data_root, store)
     if not work.is_over:
-        copies.refuse_other(location.out, [job.first for job in work.networks])
+        copies.refuse_other(location.out)
     missing = [job.network_id for job in work.networks if not has_network(job.first.spec, store)]
     if missing:
         require_writable(location.store, f"networks/{missing[0]}")

@@ -74,7 +74,6 @@ def resolve_files(
 
 
 def _normalised(resolved: ResolvedRequest, trained_by: TrialSpec | None) -> ResolvedRequest:
-    """Add the normalisation of a frozen network, with one notation for equal constants."""
     plain = _with_norm(resolved, None)
     norm = resolved.overrides.get("data", {}).get("norm")
     if norm is None and trained_by is not None:

@@ -6,10 +6,9 @@ re-encoded folder of images, give trials with equal hashes and different numbers
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,9 +18,9 @@ from tune_calib.data.rules import draw_held_out
 from tune_calib.data.splits import Development, load_development
 from tune_calib.engine.imports import open_import
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.files.hashes import hash_text
+from tune_calib.files.documents import hash_text
 from tune_calib.files.paths import AnyPath
-from tune_calib.files.store import Store, artifact_manifest, read_manifest
+from tune_calib.files.store import Store, artifact_manifest
 from tune_calib.results.columns import TableName
 from tune_calib.results.manifests import RUN_MANIFEST
 from tune_calib.results.tables import (
@@ -37,31 +36,24 @@ from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.slots.data import DataSlot
 from tune_calib.spec.trial import TrialSpec, canonical_json
 from tune_calib.tuning.folder import done
-from tune_calib.tuning.work.rows import plugins_of
+from tune_calib.tuning.work.worker import plugins_of
 
 # Columns of ``trials`` that identify data and version of a row, and all columns for reuse.
 COLUMNS = ("data", "dataset", "network_id", "data_digest", "numbers")
 _READ = {"spec_hash", "status", "plugins", "select/*", "test/*", *COLUMNS}
 
 
-class Copy(NamedTuple):
-    """A copy of a data set, as the driver of a run reads it."""
-
-    digest: str  # of all pixels and labels, regardless of the layout of files
-    fingerprint: str  # of its splits, as in manifests of networks
-
-
 @dataclass(frozen=True)
 class Copies:
-    # By the canonical JSON of data slots; imports are omitted, as the spec contains their digest.
-    by_slot: Mapping[str, Copy]
+    # Of all pixels and labels, regardless of the layout of files, by the canonical JSON of data
+    # slots; imports are omitted, as the spec contains their digest.
+    digests: Mapping[str, str]
     data_root: Path | None
-    store: Store
 
     @classmethod
     def read(cls, specs: Iterable[TrialSpec], data_root: Path | None, store: Store) -> "Copies":
         """Read the data of a run; damaged files and subsets that are too large are refused."""
-        copies: dict[str, Copy] = {}
+        digests: dict[str, str] = {}
         developments: dict[DataSlot, Development] = {}
         for key, spec in {canonical_json(spec.data): spec for spec in specs}.items():
             slot = spec.network_data
@@ -76,14 +68,10 @@ class Copies:
                 image_ids = torch.cat([select.image_ids, calib.image_ids])
             labels = select.labels, calib.labels
             draw_held_out(spec.data, spec.is_redrawn, *labels, image_ids=image_ids)
-            copies[key] = Copy(development.digest, development.fingerprint())
-        return cls(copies, data_root, store)
+            digests[key] = development.digest
+        return cls(digests, data_root)
 
-    @property
-    def digests(self) -> dict[str, str]:
-        return {key: copy.digest for key, copy in self.by_slot.items()}
-
-    def refuse_other(self, out: AnyPath, remaining: Iterable[PlannedTrial]) -> None:
+    def refuse_other(self, out: AnyPath) -> None:
         """Refuse to add rows to a folder with rows of another copy or another version."""
         rows = read_table(out, "trials", columns=COLUMNS).group_by(list(COLUMNS))
         for row in rows.aggregate([]).to_pylist():
@@ -94,26 +82,14 @@ class Copies:
                     "reads it, but to continue, name another `out`"
                 )
             self.refuse_copy(row, out)
-        specs = {trial.spec.network_id: trial.spec for trial in remaining}
-        for network_id, spec in specs.items():
-            copy = self.by_slot.get(canonical_json(spec.data))
-            trained_on = None  # if the network is absent or damaged
-            with suppress(OSError, DamagedFileError):
-                trained_on = read_manifest(self.store.folder("networks", network_id)).get("data")
-            if copy is not None and trained_on not in (None, copy.fingerprint):
-                raise UserError(
-                    f"`store` {self.store.root} contains networks that were trained on another "
-                    f"copy of {spec.data.dataset} than that in `data_root` {self.data_root}; name "
-                    "another `store`, or the `data_root` of that copy"
-                )
 
     def refuse_copy(self, row: Mapping[str, Any], out: AnyPath) -> None:
-        copy = self.by_slot.get(row["data"])
-        if copy is not None and row["data_digest"] != copy.digest:
+        digest = self.digests.get(row["data"])
+        if digest not in (None, row["data_digest"]):
             raise UserError(
                 f"{out} contains trials on another copy of {row['dataset']} "
                 f"({row['data_digest']}) than that in `data_root` {self.data_root} "
-                f"({copy.digest}), and they cannot be mixed: name another `out`, or the "
+                f"({digest}), and they cannot be mixed: name another `out`, or the "
                 "`data_root` of that copy"
             )
 
@@ -145,7 +121,7 @@ def find_rows(
                 continue
             if row["plugins"] != missing[spec_hash] or row["numbers"] != NUMBERS:
                 continue
-            if row["data_digest"] is None and row["data"] in copies.by_slot:
+            if row["data_digest"] is None and row["data"] in copies.digests:
                 continue  # its images are unknown
             copies.refuse_copy(row, folder)
             if not are_equal(row, first_rows.setdefault(spec_hash, row)):

@@ -30,7 +30,7 @@ from tune_calib.tuning.folder import Result, build_foreign_error, spent_s
 from tune_calib.tuning.ladder import LadderRun
 from tune_calib.tuning.plan import Plan, Stage, check_run
 from tune_calib.tuning.search.definition import Objective, SearchDefinition, restrict_space
-from tune_calib.tuning.search.outcome import SearchResult, format_choice
+from tune_calib.tuning.search.outcome import format_choice
 from tune_calib.tuning.search.run import SearchRun, count_at_once
 from tune_calib.tuning.search.storage import journal_file
 
@@ -80,12 +80,10 @@ class _Tuned:
 
     @property
     def new(self) -> dict[str, SearchRun | None]:
-        """Return the searches of the methods that were not tuned before."""
         tuned = {method.label for method in self.manifest.methods}
         return {label: search for label, search in self.searches.items() if label not in tuned}
 
     def refuse_other(self) -> None:
-        """Refuse the folder of another run, and a command that leaves out methods of this one."""
         run, manifest = self.run, self.manifest
         out, new = run.location.out, run.new_manifest
         if not manifest.methods:
@@ -119,15 +117,12 @@ class _Tuned:
         return TunedMethod(label=label)
 
     def build(self, results: Sequence[Result]) -> LadderRun:
-        """Build the comparison from the results of the new searches."""
         methods, following = list(self.manifest.methods), iter(results)
         for label, search in self.new.items():
             if search is None:
                 methods.append(TunedMethod(label=label))
             else:
-                result = next(following)
-                assert isinstance(result, SearchResult)
-                methods.append(_record_choice(label, search, result))
+                methods.append(_record_choice(label, search, next(following)))
         manifest = self._add_read(methods)
         out = self.run.location.out
         # The test split is read for the choices of the searches, which ends them.
@@ -179,7 +174,6 @@ class _Tuned:
 def _build_search(
     run: LadderRun, rung: Rung, objective: Objective, length: int
 ) -> SearchRun | None:
-    """Build the search of a method, whose fixed settings are those of the request and its own."""
     definition = _define_search(run, rung, objective, _SEEDS)
     if not rung.slots or not restrict_space(definition.method, definition.resolved, {}).settings:
         return None
@@ -192,7 +186,6 @@ def _build_search(
 def _define_search(
     run: LadderRun, rung: Rung, objective: Objective, seeds: Seeds
 ) -> SearchDefinition:
-    """Define the search of a method: with its own settings, without those of other methods."""
     settings = {}
     for slot, values in merge_settings(run.resolved.overrides, rung.slots).items():
         keys = find_keys([rung, Rung(BASELINE, "")], slot) - {"method"}
@@ -205,25 +198,26 @@ def _define_search(
     )
 
 
-def _record_choice(label: str, search: SearchRun, result: SearchResult) -> TunedMethod:
+def _record_choice(label: str, search: SearchRun, result: Result) -> TunedMethod:
     if result.crashed:
         count = format_count(len(result.crashed), "trial")
         echo(f"{search.out}: {count} crashed; first: {result.crashed[0]}", err=True)
     state = result.state
     chosen = state.objective.choose(state.results)
     space = search.definition.candidates.space
-    method = TunedMethod(
+    tuned = value = None
+    if chosen is not None:
+        tuned, value = dict(state.study.suggestion(chosen).params), state.results[chosen].values[0]
+    return TunedMethod(
         label=label,
         folder=search.out.name,
         searched=list(space.settings),
         suggestions=len(state.results),
         chosen=chosen,
+        tuned=tuned,
+        tuned_value=value,
         published=space.active(search.definition.candidates.defaults),
         published_value=next(iter(state.results[0].values), None),
         is_within=0 in state.objective.within_guard(state.results),
         cost_s=spent_s(search.out),
     )
-    if chosen is None:
-        return method
-    tuned, value = dict(state.study.suggestion(chosen).params), state.results[chosen].values[0]
-    return method.model_copy(update={"tuned": tuned, "tuned_value": value})

@@ -1,6 +1,6 @@
 """Figures of a design: the contribution of each step, interactions, the lattice of combinations."""
 
-from itertools import combinations
+from itertools import groupby, permutations
 from string import ascii_uppercase
 
 import numpy as np
@@ -12,7 +12,7 @@ from matplotlib.figure import Figure as Drawing
 from matplotlib.lines import Line2D
 
 from analysis import style
-from analysis.compare.effects import Effect, Lattice, compute_effects, design_of, layers
+from analysis.compare.effects import Effect, Lattice, compute_effects, design_of
 from analysis.compare.gather import over_seeds
 from analysis.figure import LADDER_FIGURES, report_figure
 from analysis.ladder.results import LadderResults
@@ -24,11 +24,12 @@ _STEP_IN = 0.34  # height of a step
 _ECE = METRICS["ece"]
 
 
-def _list_effects(results: LadderResults, kind: str, has_posthoc: bool = False) -> list[Effect]:
+def _list_effects(results: LadderResults, *kinds: str, is_behind: bool = False) -> list[Effect]:
     if results.run.manifest.design is None:
         return []
-    effects = compute_effects(results.run, "ece", None, has_posthoc)
-    return [effect for effect in effects if effect.kind == kind]
+    effects = compute_effects(results.run, "ece")
+    chosen = [effect for effect in effects if effect.kind in kinds]
+    return [effect for effect in chosen if effect.is_behind == is_behind]
 
 
 @LADDER_FIGURES.register
@@ -44,17 +45,18 @@ def _list_effects(results: LadderResults, kind: str, has_posthoc: bool = False) 
     position=5,
 )
 def draw_shapley(results: LadderResults) -> Drawing | None:
-    steps = len(_list_effects(results, "shapley"))
-    if not steps:
+    panels = {"as trained": _list_effects(results, "shapley")}
+    if not panels["as trained"]:
         return None
-    run, panels = results.run, layers(results.run)
-    size = (style.COLUMN_IN, (_STEP_IN * steps + 0.35) * len(panels) + 0.55)
+    if behind := _list_effects(results, "shapley", is_behind=True):
+        panels[f"behind it: {design_of(results.run).posthoc}"] = behind
+    height = (_STEP_IN * len(panels["as trained"]) + 0.35) * len(panels) + 0.55
+    size = (style.COLUMN_IN, height)
     figure, axes = style.subplots(len(panels), figsize=size, squeeze=False, sharex=True)
-    for axis, has_posthoc in zip(axes.flat, panels, strict=True):
-        _draw_contributions(axis, _list_effects(results, "shapley", has_posthoc))
+    for axis, (title, effects) in zip(axes.flat, panels.items(), strict=True):
+        _draw_contributions(axis, effects)
         if len(panels) > 1:
-            behind = f"behind it: {design_of(run).posthoc}" if has_posthoc else "as trained"
-            axis.set_title(behind, fontsize=7.5, loc="left")
+            axis.set_title(title, fontsize=7.5, loc="left")
     axes.flat[-1].set_xlabel("change of the ECE (points)", fontsize=7.5)
     handles = [
         Line2D([], [], color="0.1", marker="o", markersize=4, label="Shapley value"),
@@ -71,10 +73,10 @@ def _draw_contributions(axis: Axes, effects: list[Effect]) -> None:
         axis.hlines(height, least, most, color="0.75", linewidth=6, zorder=1)
         low, high = (_ECE.scale * end for end in (effect.decision.low, effect.decision.high))
         axis.hlines(height, low, high, color="0.1", linewidth=1.4, zorder=2)
-        is_decided = effect.decision.outcome in ("better", "worse")
+        face = "0.1" if effect.decision.outcome in ("better", "worse") else "white"
         axis.plot(
             _ECE.scale * effect.decision.difference, height, "o", color="0.1", markersize=4.5,
-            markerfacecolor="0.1" if is_decided else "white", zorder=3,
+            markerfacecolor=face, zorder=3,
         )  # fmt: skip
         axis.plot(value, height, "x", color=style.CHOSEN, markersize=5, zorder=4)
     axis.axvline(0, color="0.5", linewidth=0.8, zorder=0)
@@ -96,15 +98,14 @@ def _draw_contributions(axis: Axes, effects: list[Effect]) -> None:
     position=6,
 )
 def draw_interactions(results: LadderResults) -> Drawing | None:
-    effects = _list_effects(results, "interaction")
-    if not effects:
+    if not _list_effects(results, "interaction"):
         return None
     steps = [factor.name for factor in design_of(results.run).factors]
     matrix = pd.DataFrame(np.nan, index=steps, columns=steps)
     texts = matrix.astype(object).fillna("")
-    for effect in [*_list_effects(results, "main"), *effects]:
-        first, _, second = effect.name.partition(" x ")
-        row, column = second or first, first
+    for effect in _list_effects(results, "main", "interaction"):
+        column, _, second = effect.name.partition(" x ")
+        row = second or column
         text = minus(_ECE.format(effect.decision.difference, signed=True))
         if effect.decision.outcome in ("better", "worse"):
             text = rf"$\bf{{{text}}}$"
@@ -143,22 +144,25 @@ def draw_lattice(results: LadderResults) -> Drawing | None:
         return None
     values = [_ECE.scale * means[lattice.labels[cell]] for cell in cells]
     letters = _abbreviate(lattice.steps)
-    places = _place(cells, lattice.steps)
+    # The place of each cell: its position among those of its level, in the order of the steps.
+    places: dict[frozenset[str], tuple[float, float]] = {}
+    for level, of_level in groupby(sorted(cells, key=len), key=len):
+        row = sorted(of_level, key=lambda cell: sorted(map(lattice.steps.index, cell)))
+        for position, cell in enumerate(row):
+            places[cell] = (position - (len(row) - 1) / 2, float(level))
     levels = len({len(cell) for cell in cells})
     figure, axis = style.subplots(figsize=(style.COLUMN_IN, 0.62 * levels + 0.8))
     edges, widths = [], []
     ladder = [lattice.in_order(step) for step in lattice.steps]
-    for lower, upper in combinations(cells, 2):
-        smaller, larger = sorted((lower, upper), key=len)
+    for smaller, larger in permutations(cells, 2):
         if smaller < larger and len(larger) - len(smaller) == 1:
             edges.append([places[smaller], places[larger]])
             widths.append(1.6 if (smaller, larger) in ladder else 0.5)
     axis.add_collection(LineCollection(edges, colors="0.6", linewidths=widths, zorder=1))
     x, y = zip(*(places[cell] for cell in cells), strict=True)
     axis.scatter(x, y, c=values, cmap="viridis_r", s=210, zorder=2)
-    middle = (min(values) + max(values)) / 2
     for cell, value in zip(cells, values, strict=True):
-        shade = "white" if value > middle else "0.1"
+        shade = "white" if value > (min(values) + max(values)) / 2 else "0.1"
         axis.annotate(
             f"{value:.1f}", places[cell], ha="center", va="center", fontsize=6, color=shade,
             zorder=3,
@@ -186,16 +190,3 @@ def _abbreviate(steps: tuple[str, ...]) -> dict[str, str]:
         free = (letter for letter in step.upper() + ascii_uppercase if letter.isalpha())
         letters[step] = next(letter for letter in free if letter not in letters.values())
     return letters
-
-
-def _place(
-    cells: list[frozenset[str]], steps: tuple[str, ...]
-) -> dict[frozenset[str], tuple[float, float]]:
-    """Return the place of each cell: its level, and its position among the cells of the level."""
-    places = {}
-    for level in sorted({len(cell) for cell in cells}):
-        row = [cell for cell in cells if len(cell) == level]
-        row.sort(key=lambda cell: sorted(steps.index(step) for step in cell))
-        for position, cell in enumerate(row):
-            places[cell] = (position - (len(row) - 1) / 2, float(level))
-    return places

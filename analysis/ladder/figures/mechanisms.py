@@ -135,7 +135,6 @@ def _draw_curve(
     axis: Axes, curve: pd.DataFrame, rung: RungRecord, *,
     marks: int, is_band: bool = True, shift: int = 0, pattern: str = "-",
 ) -> None:  # fmt: skip
-    """Draw a mean with about ``marks`` marks, and a band from the smallest to the largest value."""
     if curve.empty:
         return
     look, step = style.look(rung.index), max(1, len(curve) // marks)

@@ -112,7 +112,6 @@ def _draw_lines(axis: Axes, table: pd.DataFrame, metric: str, rungs: list[RungRe
 
 
 def _draw_boxes(axis: Axes, table: pd.DataFrame, metric: str, rungs: list[RungRecord]) -> None:
-    """Draw quartiles, range and, with the mark of the rung, the median over the kinds."""
     width = 0.82 / len(rungs)
     for order, rung in enumerate(rungs):
         rows, color = table[table["rung"] == rung.index], style.color(rung.index)
@@ -235,7 +234,6 @@ def draw_learning_curve(results: LadderResults) -> Drawing | None:
 def _draw_method(
     axis: Axes, run: Run, rung: RungRecord, points: pd.DataFrame, metric: Metric
 ) -> None:
-    """Draw the means of a method and its band; without points, its constant mean."""
     color, label, scale = style.color(rung.index), run.label(rung), metric.scale
     if points.empty:
         mean = scale * run.of_rung(rung.index)[column("test", metric.name)].mean()

@@ -17,10 +17,10 @@ from matplotlib.patches import Rectangle
 from analysis import style
 from analysis.figure import SEARCH_FIGURES, report_figure
 from analysis.search.load import SearchResults
-from analysis.search.sensitivity import find_varied
 from analysis.search.tables import (
     MARGINS,
     distances,
+    find_varied,
     heat_map,
     is_numeric,
     is_wide,

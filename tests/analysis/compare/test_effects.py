@@ -190,7 +190,9 @@ def test_an_unfinished_design_has_no_shapley_values_and_a_plain_run_no_effects(t
     run = write_run(tmp_path / "part", FREE, random_values(), name="add-one")
     lattice = Lattice.of(run.manifest.design, run)
     del lattice.labels[frozenset(FREE)]
-    assert set(list_effects(lattice, "add-one")) == {"added"}
+    del lattice.labels[frozenset({"two"})]
+    effects = list_effects(lattice, "add-one")
+    assert {kind: set(named) for kind, named in effects.items()} == {"added": {"one", "three"}}
     manifest = run.manifest.model_copy(update={"design": None})
     manifest.write(tmp_path / "part")
     with pytest.raises(UserError, match="has no design"):

@@ -65,7 +65,7 @@ def test_a_calibrated_network_lies_within_chance_and_another_does_not(out):
 
 
 def test_right_and_wrong_samples_add_up(out):
-    figure = draw_confidence(results(out))
+    figure = draw_confidence.draw(results(out))
     axis = figure.axes[0]
     right, wrong = axis.containers
     assert sum(bar.get_height() for bar in [*right, *wrong]) == pytest.approx(100)
@@ -88,7 +88,7 @@ def test_methods_side_by_side_have_a_front_and_steps_have_arrows(tmp_path):
     steps, methods = results(tmp_path / "steps"), results(tmp_path / "methods")
     assert "Pareto" in tradeoff.full_caption(methods)
     assert "Arrows" in tradeoff.full_caption(steps)
-    steps, methods = draw_tradeoff(steps), draw_tradeoff(methods)
+    steps, methods = draw_tradeoff.draw(steps), draw_tradeoff.draw(methods)
     dashed = [line for line in methods.axes[0].lines if line.get_linestyle() == "--"]
     assert len(dashed) == 1
     # Invented: each rung loses a point of accuracy and two of ECE, so all are on the front.
@@ -110,8 +110,8 @@ def test_the_cost_of_a_trial_is_its_own_time_and_the_peak_memory(out):
 
 
 def test_the_bars_are_the_medians_and_nothing_measured_is_no_figure(out):
-    assert draw_cost(results(out)) is None
-    figure = draw_cost(LadderResults(costly(out, own_s=30.0, peak_memory_bytes=2**30)))
+    assert draw_cost.draw(results(out)) is None
+    figure = draw_cost.draw(LadderResults(costly(out, own_s=30.0, peak_memory_bytes=2**30)))
     assert [bar.get_width() for bar in figure.axes[0].patches] == [30]
     assert figure.axes[0].get_yticklabels()[0].get_text() == "+ one (n = 1)"
 
@@ -129,7 +129,7 @@ def test_network_bank_and_head_are_apart_and_summed(tmp_path):
     assert measured.loc["1-1", names].tolist() == [101, 5, 5, 111, 111 / 101]
     assert measured.loc["0-1", names].tolist() == [0, 0, 101, 101, 1]
     assert measured.loc["2-0", names].isna().tolist() == [False, True, True, True, True]
-    figure = draw_cost(results(tmp_path))
+    figure = draw_cost.draw(results(tmp_path))
     assert [axis.get_xlabel() for axis in figure.axes] == list(PANELS.values())[:2]
     assert figure.axes[1].texts[1].get_text() == "110 (1.09 x)"
 
@@ -160,7 +160,7 @@ def _rows(out):
 
 def test_the_dots_are_the_last_epoch_with_both_correlations(out):
     sweep = sampled(out, [0.5, 0.5, 0.25, 0.75, 0.5])
-    axis = draw_norm_confidence(LadderResults(sweep)).axes[0]
+    axis = draw_norm_confidence.draw(LadderResults(sweep)).axes[0]
     dots = axis.collections[0].get_offsets()
     assert dots.tolist() == [[-1, 0.25], [0, 0.75], [1, 0.5]]
     assert axis.get_title() == "+ one\nr = 0.50, rho = 0.50, n = 3"
@@ -168,7 +168,7 @@ def test_the_dots_are_the_last_epoch_with_both_correlations(out):
 
 
 def test_corruption_starts_at_the_clean_numbers_of_the_trial(out):
-    assert draw_corruption(LadderResults(load(out))) is None
+    assert draw_corruption.draw(LadderResults(load(out))) is None
     fake_results.add_shifts(out, ["generated/fog"])
     sweep = load(out)
     _, table = corruption_rows(sweep)
@@ -177,7 +177,7 @@ def test_corruption_starts_at_the_clean_numbers_of_the_trial(out):
     assert len(clean)
     assert clean["ece"].tolist() == eces[clean["spec_hash"]].tolist()
 
-    axis = draw_corruption(LadderResults(sweep)).axes[0]
+    axis = draw_corruption.draw(LadderResults(sweep)).axes[0]
     labels = axis.get_legend_handles_labels()[1]
     assert labels == list(sweep.labels.values())
     for line, rung in zip(axis.lines, sweep.labels, strict=True):
@@ -193,13 +193,13 @@ def test_equally_spread_classes_are_equally_far():
 
 def test_the_map_has_a_dot_a_sample_and_is_the_same_twice(out):
     sweep = load(out)
-    assert draw_prototypes(LadderResults(sweep)) is None
+    assert draw_prototypes.draw(LadderResults(sweep)) is None
     chance = np.random.default_rng(0)
     labels = np.arange(30) % 3
     logits = [(5 * np.eye(3)[k] + chance.normal(size=3)).astype(np.float16) for k in labels]
     columns = {"spec_hash": ["1-0"] * 30, "label": labels, "logits": logits}
     write_table(out, "logits", "1-0", pa.table(columns))
-    maps = [draw_prototypes(LadderResults(sweep)).axes[0] for _ in range(2)]
+    maps = [draw_prototypes.draw(LadderResults(sweep)).axes[0] for _ in range(2)]
     places = [axis.collections[0].get_offsets() for axis in maps]
     assert places[0].shape == (30, 2)
     assert (places[0] == places[1]).all()
@@ -219,7 +219,7 @@ def test_many_kinds_are_boxes_and_few_have_panels_of_their_own(out):
         assert family == "generated"
         assert set(table["severity"]) == set(range(6))
         assert set(table["kind"]) == set(kinds)
-        drawn = draw_corruption(LadderResults(sweep))
+        drawn = draw_corruption.draw(LadderResults(sweep))
         assert len(drawn.axes) == shown
         caption = LADDER_FIGURES["corruption"].full_caption(LadderResults(sweep))
         assert "generated corruptions" in caption

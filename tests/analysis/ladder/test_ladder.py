@@ -167,8 +167,8 @@ def test_a_base_without_numbers_leaves_its_changes_out(tmp_path):
     assert ladder_table(sweep).query("metric == 'ece'")["change_base"].isna().all()
     results = LadderResults(sweep)
     # The figures must bear an empty first panel and an arrow without a start.
-    assert draw_reliability(results) is not None
-    assert draw_tradeoff(results) is not None
+    assert draw_reliability.draw(results) is not None
+    assert draw_tradeoff.draw(results) is not None
 
 
 def test_a_trial_that_was_run_again_counts_as_done(out):

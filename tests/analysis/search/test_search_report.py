@@ -52,7 +52,7 @@ def test_a_suggestion_beyond_the_guard_is_no_best_to_be_near(out):
     rows = texts(search_tables.share(search))
     assert [row["suggestions"] for row in rows] == ["1", "1", "1", "2", "2", "2"]
     assert {row["of"] for row in rows} == {"4"}
-    (line,) = draw_shares(search).axes[0].lines
+    (line,) = draw_shares.draw(search).axes[0].lines
     assert len(line.get_xdata()) == 2
 
 
@@ -124,7 +124,7 @@ def test_a_number_beside_null_is_at_its_height(wide):
 
 @style.applied()
 def test_each_pair_of_the_most_important_settings_has_a_heat_map(wide):
-    figure = draw_pairs(load_search(wide))
+    figure = draw_pairs.draw(load_search(wide))
     figure.draw_without_rendering()
     pairs = {}
     for axis in figure.axes[:-1]:
@@ -156,7 +156,7 @@ def test_figures_mark_default_choice_and_what_failed(tmp_path):
     fake_results.write_search(tmp_path, POINTS, eces, statuses, planned=6)
     search = load_search(tmp_path)
     style.theme()
-    figure = draw_history(search)
+    figure = draw_history.draw(search)
     labels = {text.get_text() for text in figure.legends[0].get_texts()}
     assert {"crashed (1; no value)", "diverged (1; no value)", "chosen"} <= labels
     assert "the method's defaults" in labels
@@ -175,7 +175,7 @@ def test_a_suggestion_at_chance_has_no_value_in_a_figure(tmp_path):
     shown = search.figure_table()
     assert list(shown["mean"].isna()) == [number == 1 for number in shown["number"]]
     style.theme()
-    labels = {text.get_text() for text in draw_history(search).legends[0].get_texts()}
+    labels = {text.get_text() for text in draw_history.draw(search).legends[0].get_texts()}
     assert "at chance (1; no value)" in labels
     for name in ("history", "sensitivity", "heat_map", "front", "parallel"):
         assert "1 at chance have no value here" in SEARCH_FIGURES[name].full_caption(search)

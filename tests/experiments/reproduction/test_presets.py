@@ -11,13 +11,7 @@ from analysis.tidy import parted
 from tests.support import sample
 from tune_calib.errors import UserError
 from tune_calib.experiments.entries import build_entries, plan_entries
-from tune_calib.experiments.reproduced import (
-    TableRequest,
-    build_file,
-    find_lacking,
-    find_runs,
-    refuse_lacking,
-)
+from tune_calib.experiments.reproduced import TableRequest, build_file, find_runs
 from tune_calib.spec.experiment import SeedCounts
 from tune_calib.spec.metrics import METRICS
 from tune_calib.spec.reproduction import REPRODUCTIONS, ReproduceRequest, read_reproduction
@@ -163,25 +157,11 @@ def test_frozen_networks_need_a_folder_and_are_not_trained(name, scale, tmp_path
         table_request(name, scale, tmp_path, weights=tmp_path),
     )
     assert set(without.left_out) == files
-    missing = [line for line in find_lacking(ask) if "weights" in line]
-    assert len(missing) == len(files) + sum(own.start is not None for own in table.scales[scale])
     given = [e for name, e in build_file(ask).content.entries.items() if "-given-" in name]
     assert all("weights" in entry.set.network for entry in given)
     backbones = [(name,) for own in table.scales[scale] for name in own.weights]
     assert [entry.backbones for entry in given] == backbones
     assert all(entry.set.network["epochs"] == 0 for entry in given)
-
-
-def test_everything_missing_is_listed_at_once(tmp_path):
-    (tmp_path / "empty").mkdir()
-    ask = table_request(
-        "maccal/table5", "cpu", tmp_path, data_root=tmp_path / "empty", weights=tmp_path
-    )
-    with pytest.raises(UserError) as told:
-        refuse_lacking([ask])
-    for word in ("cifar10", "cifar100", "resnet20.safetensors", "resnet56.safetensors"):
-        assert word in str(told.value)
-    assert "maccal/table5" in str(told.value)
 
 
 def test_a_command_chooses_data_sets_gpus_and_settings(tmp_path):

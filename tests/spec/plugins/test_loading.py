@@ -17,7 +17,7 @@ from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.plugins import Plugin
 from tune_calib.spec.trial import TrialSpec
-from tune_calib.tuning.work.provenance import Provenance
+from tune_calib.tuning.folder import Provenance
 from tune_calib.tuning.work.workers import NetworkWorker
 
 EXAMPLES = Path(__file__).parents[3] / "docs/examples"

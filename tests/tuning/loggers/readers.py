@@ -8,13 +8,13 @@ from tune_calib.tuning.loggers.tensorboard import FOLDER
 
 
 def of_tensorboard(out):
-    """Curves, final metrics, settings and images by the name of a run."""
+    """Curves, final metrics and settings by the name of a run."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
     runs = {}
     for folder in (out / FOLDER).iterdir():
-        events = EventAccumulator(str(folder), size_guidance={"images": 0, "scalars": 0})
+        events = EventAccumulator(str(folder), size_guidance={"scalars": 0})
         events.Reload()
         tags = events.Tags()
         points = {tag: [(e.step, e.value) for e in events.Scalars(tag)] for tag in tags["scalars"]}
@@ -26,7 +26,7 @@ def of_tensorboard(out):
                 key: getattr(value, value.WhichOneof("kind")) for key, value in info.hparams.items()
             }
         runs[folder.name.rpartition("-")[0] or folder.name] = SimpleNamespace(
-            points=points, settings=settings, images=tags["images"], status=settings.get("status")
+            points=points, settings=settings, status=settings.get("status")
         )
     return runs
 
@@ -42,12 +42,8 @@ def of_mlflow(out):
                 name: [(m.step, m.value) for m in client.get_metric_history(run.info.run_id, name)]
                 for name in run.data.metrics
             }
-            images = [file.path for file in client.list_artifacts(run.info.run_id, "figures")]
             runs[run.info.run_name] = SimpleNamespace(
-                points=points,
-                settings=dict(run.data.params),
-                images=images,
-                status=run.data.tags.get("status"),
+                points=points, settings=dict(run.data.params), status=run.data.tags.get("status")
             )
     return runs
 
@@ -76,7 +72,7 @@ def of_wandb(out):
     wandb.teardown()
     runs = {}
     for path in sorted(out.rglob("*.wandb")):
-        run = SimpleNamespace(points={}, settings={}, images=[], status=None)
+        run = SimpleNamespace(points={}, settings={}, status=None)
         name = None
         for content in records(path):
             record = Record.FromString(content)
@@ -92,10 +88,6 @@ def of_wandb(out):
                     for update in record.history.item
                 }
                 for key, value in row.items():
-                    if key.endswith("._type") and value == "image-file":
-                        run.images.append(key.removesuffix("._type"))
-                    elif isinstance(value, dict) and value.get("_type") == "image-file":
-                        run.images.append(key)
                     run.points.setdefault(key, []).append((row.get("epoch"), value))
             elif kind == "summary":
                 for update in record.summary.update:

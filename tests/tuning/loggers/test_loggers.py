@@ -4,6 +4,7 @@ import json
 import sys
 import time
 from importlib.metadata import version
+from unittest.mock import MagicMock
 
 import pytest
 from packaging.version import Version
@@ -20,11 +21,10 @@ from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.tuning.context import Context
 from tune_calib.tuning.loggers.base import (
     LOGGERS,
-    LoggerRequest,
+    Run,
     flatten_settings,
     format_run_name,
     load_loggers,
-    send_figures,
 )
 from tune_calib.tuning.work.jobs import make_plan
 
@@ -72,7 +72,7 @@ def test_a_trial_is_one_run_that_grows_while_its_network_trains(logger, tmp_path
     (network, *_), heads = plan_of().networks, plan_of().head_batches
     (own,) = network.trials
     head = heads[0].trials[0]
-    with Context(loggers=LoggerRequest([logger])).following(out, "question") as context:
+    with Context(loggers=[logger]).following(out, "question") as context:
         for epoch in (1, 2):
             reported(context, network, epoch=epoch, **{"train/loss": 1 / epoch, "select/ece": 0.5})
         reported(context, network, epoch=2, status="done", **{"select/ece": 0.25})
@@ -101,7 +101,7 @@ def test_rows_are_sent_as_their_trial_ends(tmp_path):
     out = tmp_path / "runs" / "it"
     trial = plan_of().head_batches[0].trials[0]
     sent = out / "logs" / "tensorboard.json"
-    with Context(loggers=LoggerRequest(["tensorboard"])).following(out, "question") as context:
+    with Context(loggers=["tensorboard"]).following(out, "question") as context:
         for status in ("crashed", "done"):  # it was tried again
             row = {**row_of(trial), "status": status}
             write_results(out, "heads-a", {"trials": [row], "curves": [], "bins": []})
@@ -120,7 +120,7 @@ def test_logged_rows_are_not_sent_again(logger, tmp_path):
     out = tmp_path / "runs" / "it"
     fake_results.write(out, seeds=1, bad="diverged")
     for _ in range(2):
-        with Context(loggers=LoggerRequest([logger])).following(out, "fake"):
+        with Context(loggers=[logger]).following(out, "fake"):
             pass
     found = READERS[logger](tmp_path if logger == "wandb" else out)
     assert len(found) == 4
@@ -141,7 +141,12 @@ def test_a_trial_in_another_folder_or_of_another_request_is_another_run(tmp_path
     monkeypatch.setenv("WANDB_MODE", "offline")
     identities = []
     (kind,) = load_loggers(["wandb"]).values()
-    monkeypatch.setattr("wandb.init", lambda **options: identities.append(options["id"]))
+
+    def begin(**options):
+        identities.append(options["id"])
+        return MagicMock()
+
+    monkeypatch.setattr("wandb.init", begin)
     for folder, sweep in (
         ("a/it", "x"),
         ("b/it", "x"),
@@ -149,23 +154,9 @@ def test_a_trial_in_another_folder_or_of_another_request_is_another_run(tmp_path
         ("a/at", "x"),
         ("a/it", "x"),
     ):
-        kind("wandb", tmp_path / folder, sweep)._run("0123", "a trial", {})
+        kind("wandb", tmp_path / folder, sweep)._open_run(Run("0123", "a trial", {}))
     assert len(set(identities)) == 4
     assert identities[0] == identities[-1]
-
-
-def test_the_figures_of_a_report_are_sent(logger, tmp_path):
-    from PIL import Image
-
-    out = tmp_path / "runs" / "it"
-    fake_results.write(out, seeds=1)
-    (out / "figures").mkdir()
-    for name in ("reliability", "tradeoff"):
-        Image.new("RGB", (20, 10)).save(out / "figures" / f"{name}.png")
-    send_figures([logger], out)
-    (report,) = READERS[logger](tmp_path if logger == "wandb" else out).values()
-    assert len(report.images) == 2
-    assert all(any(n in image for image in report.images) for n in ("reliability", "tradeoff"))
 
 
 def test_a_logger_that_fails_costs_no_trial(tmp_path, capsys, monkeypatch):
@@ -173,13 +164,13 @@ def test_a_logger_that_fails_costs_no_trial(tmp_path, capsys, monkeypatch):
     out = tmp_path / "runs" / "it"
     fake_results.write(out, seeds=1)
     (out / "tensorboard").write_text("a file in the way")
-    with Context(loggers=LoggerRequest(["tensorboard"])).following(out, "fake"):
+    with Context(loggers=["tensorboard"]).following(out, "fake"):
         pass
     message = capsys.readouterr().err
     assert message.count("\n") == 1
     assert "logging to tensorboard failed" in message
     (out / "tensorboard").unlink()
-    with Context(loggers=LoggerRequest(["tensorboard"])).following(out, "fake"):
+    with Context(loggers=["tensorboard"]).following(out, "fake"):
         pass
     assert len(list((out / "tensorboard").iterdir())) == 4
 
@@ -214,7 +205,7 @@ def test_a_tracker_that_cannot_be_used_is_one_line_within_a_minute(case, tmp_pat
     started = time.monotonic()
     with (
         pytest.raises(UserError, match=f"^`log` {name}: .*{told}") as refused,
-        Context(loggers=LoggerRequest([name])).following(tmp_path / "out", "x"),
+        Context(loggers=[name]).following(tmp_path / "out", "x"),
     ):
         pass
     assert time.monotonic() - started < 60
@@ -243,7 +234,7 @@ def test_a_library_that_is_not_there_is_one_line(name, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_ladder_with_a_logger_has_a_run_a_trial_and_the_figures(tmp_path, every_format):
+def test_a_ladder_with_a_logger_has_a_run_a_trial(tmp_path):
     pytest.importorskip("tensorboard")
     from tests.support import QUICK
 
@@ -251,9 +242,7 @@ def test_a_ladder_with_a_logger_has_a_run_a_trial_and_the_figures(tmp_path, ever
     assert here("ablate", "mac_cal", *QUICK, "--log", "tensorboard", "--out", out).returncode == 0
     found = READERS["tensorboard"](out)
     rows = read_table(out, "trials").to_pylist()
-    assert len(found) == len(rows) + 1
-    assert any("reliability" in image for image in found["report"].images)
-    for name, run in found.items():
-        if name != "report":
-            assert run.status == "done"
-            assert len(run.points["train/loss"]) == 2
+    assert len(found) == len(rows)
+    for run in found.values():
+        assert run.status == "done"
+        assert len(run.points["train/loss"]) == 2

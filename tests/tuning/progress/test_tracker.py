@@ -3,13 +3,7 @@
 import pytest
 
 from tests.tuning.progress.support import busy_tracker
-from tune_calib.progress import (
-    ProgressEvent,
-    count_progress,
-    listening,
-    part_of_progress,
-    report_progress,
-)
+from tune_calib.progress import ProgressEvent, count_progress, listening, report_progress
 from tune_calib.tuning.progress import tracker as module
 from tune_calib.tuning.progress.tracker import TRIALS, Tracker, format_summary
 
@@ -44,17 +38,6 @@ def test_items_are_counted_when_they_were_used():
         ("reading", 1, 5),
         ("reading", 2, 5),
     ]
-
-
-def test_a_job_of_several_parts_makes_progress_over_all_of_them():
-    heard: list[ProgressEvent] = []
-    with listening(heard.append):
-        for number in range(2):
-            with part_of_progress(number, 2):
-                report_progress("evaluating")
-                report_progress("computing intervals", 50, 100)
-    counts = [(event.completed, event.total) for event in heard]
-    assert counts == [(0, 2), (50, 200), (1, 2), (150, 200)]
 
 
 def test_time_left_is_what_was_timed_of_each_kind_over_what_runs_side_by_side(clock):

@@ -6,10 +6,10 @@ from ray.exceptions import RaySystemError
 
 from tune_calib.errors import RefusedError, UserError
 from tune_calib.files.paths import atomic_write
+from tune_calib.tuning.folder import Provenance
 from tune_calib.tuning.ray import executor, session
 from tune_calib.tuning.ray.executor import _SourceSearcher, _Watcher
 from tune_calib.tuning.ray.trainables import EventSender, JobTrainable
-from tune_calib.tuning.work.provenance import Provenance
 
 
 class Lost:

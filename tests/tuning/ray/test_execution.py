@@ -5,9 +5,9 @@ import pytest
 from tests.support import small_spec
 from tune_calib.spec.ladder import LADDERS, expand
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
+from tune_calib.tuning.folder import Provenance
 from tune_calib.tuning.work.executor import OVER
 from tune_calib.tuning.work.jobs import JobSource, make_plan
-from tune_calib.tuning.work.provenance import Provenance
 
 
 @pytest.fixture

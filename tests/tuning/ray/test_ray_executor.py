@@ -9,10 +9,10 @@ from tests.support import shared_ray
 from tests.tuning.ray.counting_trainable import Counted, Killed
 from tune_calib.progress import ProgressEvent, listening, report_progress
 from tune_calib.spec.names import CRASHES
+from tune_calib.tuning.folder import Provenance
 from tune_calib.tuning.ray import executor as ray_executor
 from tune_calib.tuning.ray import trainables
 from tune_calib.tuning.work.executor import OVER
-from tune_calib.tuning.work.provenance import Provenance
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
 
@@ -60,7 +60,10 @@ def test_any_number_of_trials_is_executed(tmp_path, monkeypatch, count, requeste
     feed.total = requested
     executor = ray_executor.RayExecutor(Provenance(str(tmp_path), "store", gpus=0.0))
     executor.kind = Counted
+    heard = []
+    monkeypatch.setattr(ray_executor, "read_events", lambda *asked: heard.append(asked) or {})
     errors = executor.run(feed)
+    assert {channel for channel, _ in heard} == {executor.provenance.channel}
     assert len(set(feed.ended)) == count
     assert ["the second one" in line for line in errors.values()] == [True]
     assert "the second one" in (tmp_path / CRASHES).read_text()

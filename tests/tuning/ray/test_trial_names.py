@@ -8,7 +8,7 @@ from tune_calib.tuning.work.jobs import make_plan
 
 SEEDS = {
     "paired": (Seeds((0, 1), (0, 1), is_paired=True), "seed 1"),
-    "crossed": (Seeds((0, 1), (0, 1, 2), is_paired=False), "seed 1, of heads 0-2"),
+    "crossed": (Seeds((0, 1), (0, 1, 2), is_paired=False), "seed 1, head seeds 0-2"),
 }
 
 

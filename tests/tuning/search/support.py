@@ -8,13 +8,13 @@ from tune_calib.experiments.file import read_experiment_file
 from tune_calib.results.tables import NUMBERS
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.resolved import ResolvedRequest
+from tune_calib.tuning.folder import Provenance
 from tune_calib.tuning.progress.tracker import Tracker
 from tune_calib.tuning.search.definition import Objective, SearchDefinition
 from tune_calib.tuning.search.run import open_state
 from tune_calib.tuning.search.state import SearchState, StudySource
 from tune_calib.tuning.search.study import SearchStudy
 from tune_calib.tuning.work.executor import OVER
-from tune_calib.tuning.work.provenance import Provenance
 
 ECE = Objective(("ece",), 0.01)
 

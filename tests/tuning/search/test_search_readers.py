@@ -140,3 +140,5 @@ def test_a_password_is_in_no_file_and_is_named_again(tmp_path, monkeypatch):
     again = replace(load_search(out, url), definition=job.definition)
     assert again.location.study_storage == url
     again.build_manifest().write(out)
+    with pytest.raises(UserError, match="is stored in sqlite"):
+        moved(job, study_storage=None).build_manifest()

@@ -23,6 +23,7 @@ from tune_calib.results.tables import write_results
 from tune_calib.spec.names import JOURNAL, SEARCH_EVALUATED, SEARCH_MANIFEST
 from tune_calib.spec.request import EvaluateRequest
 from tune_calib.tuning.context import Context
+from tune_calib.tuning.folder import Provenance
 from tune_calib.tuning.plan import execute_run
 from tune_calib.tuning.progress.tracker import Tracker
 from tune_calib.tuning.search.definition import SuggestionResult
@@ -32,7 +33,6 @@ from tune_calib.tuning.search.run import count_suggestions, load_search, open_st
 from tune_calib.tuning.search.state import StudySource
 from tune_calib.tuning.search.storage import _Journal
 from tune_calib.tuning.search.study import SearchStudy, search_status
-from tune_calib.tuning.work.provenance import Provenance
 
 TRIALS = 12
 

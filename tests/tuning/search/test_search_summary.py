@@ -1,6 +1,5 @@
 """What is said of a choice: its baseline, chance, how it was made, and how often test was read."""
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -12,13 +11,11 @@ from analysis.tables.render import body
 from tests import fake_results
 from tests.analysis.search.test_search_report import POINTS
 from tests.support import sample
-from tests.tuning.search.support import GIVEN, any_job, definition_of, row, searched
+from tests.tuning.search.support import GIVEN, any_job, definition_of, row
 from tune_calib.errors import UserError
-from tune_calib.files.documents import seal
 from tune_calib.results.manifests import ReadRecord, SearchEvaluated
 from tune_calib.results.selection import BASELINE_AT_CHANCE, describe_no_gain
 from tune_calib.spec.metrics import METRICS, format_value, searchable_metrics
-from tune_calib.spec.names import SEARCH_MANIFEST
 from tune_calib.spec.request import EvaluateRequest
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.tuning.search.definition import Objective
@@ -127,21 +124,6 @@ def test_optimism_is_positive_where_select_looked_better(tmp_path, metric, gap):
     title = METRICS[metric].title
     chosen = next(line for line in body(table).splitlines() if "chosen" in line and title in line)
     assert chosen.strip("| ").endswith(f" {format_value(metric, gap)}")
-
-
-def test_an_exhausted_search_is_reported_as_such(tmp_path):
-    state = searched(tmp_path / "out", definition_of("temperature"), 64)
-    asked_for = state.study.planned(64)
-    assert len({tuple(v.values) for v in state.results.values()}) == 3
-    fake_results.write_search(tmp_path / "page", POINTS, [0.07, 0.2, 0.04, 0.05])
-    path = tmp_path / "page" / "outcome.json"
-    path.write_bytes(seal(json.loads(path.read_text()) | {"asked": 64}))
-    manifest = tmp_path / "page" / SEARCH_MANIFEST
-    manifest.write_bytes(seal(json.loads(manifest.read_text()) | {"trials": 64}))
-    assert "64 were requested, but there are no more points" in write_search_report(
-        tmp_path / "page"
-    )
-    assert 3 <= asked_for < 64
 
 
 @pytest.mark.parametrize(

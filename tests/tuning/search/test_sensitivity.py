@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from analysis.search.load import load_search
-from analysis.search.sensitivity import find_varied, sensitivity
+from analysis.search.tables import find_varied, sensitivity
 from tests.fake_results import write_search
 from tests.tuning.search.support import definition_of
 from tune_calib.results.manifests import SearchManifest

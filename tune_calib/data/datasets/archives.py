@@ -25,7 +25,7 @@ from tune_calib.data.base import Source, Split
 from tune_calib.data.decode import Format, split_of_files
 from tune_calib.data.huggingface import require_range
 from tune_calib.data.layouts import Layouts, locate_files, read_fields
-from tune_calib.errors import DamagedFileError, DataNotFoundError, reading
+from tune_calib.errors import DamagedFileError, reading
 from tune_calib.spec.datasets import DATASETS
 
 SVHN_CLASSES, SVHN_FILES = 10, ("train_32x32.mat", "test_32x32.mat")
@@ -47,11 +47,8 @@ AIRCRAFT_HINT = _HINT.format(
 def _find_svhn(root: Path) -> tuple[Path, ...]:
     for parent in (root, root / "svhn"):
         files = tuple(map(parent.joinpath, SVHN_FILES))
-        absent = [file.name for file in files if not file.is_file()]
-        if len(absent) == 1:
-            raise DataNotFoundError(f"svhn: {parent} has no {absent[0]}; {SVHN_HINT}")
-        if not absent:
-            return files
+        if any(file.is_file() for file in files):
+            return locate_files(files, SVHN_HINT)
     return ()
 
 
@@ -101,9 +98,7 @@ def _training(archive: Path) -> list[tuple[Path, int]]:
     for name, number in _classes(archive).items():
         files = sorted((archive / "train" / name / "images").glob("*.JPEG"))
         if not files:
-            raise DamagedFileError(
-                f"{archive / 'train' / name} has no images: a class is missing; unpack it again"
-            )
+            raise DamagedFileError(f"{archive / 'train' / name} has no images; unpack it again")
         images += [(file, number) for file in files]
     return images
 

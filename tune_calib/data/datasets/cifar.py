@@ -4,7 +4,7 @@ Hugging Face and torchvision store them in different orders, so the published sp
 the published images only from torchvision's folder; from Parquet, an equally random split.
 """
 
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -26,41 +26,26 @@ COARSE = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Cifar:
-    name: str  # registry key
-    torchvision: str  # class of torchvision that reads ``batches``
-    batches: str  # folder created by torchvision; its files are pickles
-    classes: int
+def _find(name: str, folder: str, root: Path) -> tuple[Path, ...]:
+    batches = find_unpacked(name, root, folder)
+    return () if batches is None else tuple(sorted(batches.glob("*")))
 
-    @property
-    def hint(self) -> str:
-        return (
-            "set `data_root` to a folder with train.parquet and test.parquet in the Hugging Face "
-            f"layout, or to the root of torchvision.datasets.{self.torchvision}(root, "
-            "download=True)"
-        )
 
-    def find(self, root: Path) -> tuple[Path, ...]:
-        batches = find_unpacked(self.name, root, self.batches)
-        return () if batches is None else tuple(sorted(batches.glob("*")))
+def _read(kind: str, hint: str, files: tuple[Path, ...], _: Format) -> Source:
+    # The batches are pickles, which torchvision opens only if their MD5 matches.
+    from torchvision import datasets
 
-    def read(self, files: tuple[Path, ...], _: Format) -> Source:
-        # The batches are pickles, which torchvision opens only if their MD5 matches.
-        from torchvision import datasets
-
-        root, parts = files[0].parent.parent, []
-        for is_train in (True, False):
-            try:
-                data = getattr(datasets, self.torchvision)(str(root), is_train)
-            except (RuntimeError, OSError):
-                raise DamagedFileError(
-                    f"{self.name}: {files[0].parent} does not match torchvision's checksums; "
-                    f"delete it, then {self.hint}"
-                ) from None
-            images = torch.from_numpy(data.data).permute(0, 3, 1, 2).contiguous()
-            parts.append(Split(images, torch.tensor(data.targets), torch.arange(len(images))))
-        return Source(*parts)
+    root, parts = files[0].parent.parent, []
+    for is_train in (True, False):
+        try:
+            data = getattr(datasets, kind)(str(root), is_train)
+        except (RuntimeError, OSError):
+            raise DamagedFileError(
+                f"{files[0].parent} does not match torchvision's checksums; delete it, then {hint}"
+            ) from None
+        images = torch.from_numpy(data.data).permute(0, 3, 1, 2).contiguous()
+        parts.append(Split(images, torch.tensor(data.targets), torch.arange(len(images))))
+    return Source(*parts)
 
 
 def over_fitted(epochs: int) -> Quick:
@@ -80,17 +65,20 @@ def over_fitted(epochs: int) -> Quick:
     )  # fmt: skip
 
 
-CIFAR10 = Cifar("cifar10", "CIFAR10", "cifar-10-batches-py", 10)
-CIFAR100 = Cifar("cifar100", "CIFAR100", "cifar-100-python", 100)
-for _files, _title, _epochs, _fields in (
-    (CIFAR10, "CIFAR-10", 10, {"rules": rules.CIFAR10}),
-    (CIFAR100, "CIFAR-100", 16, {"rules": rules.CIFAR100, "coarse": COARSE}),
+for _title, _classes, _folder, _epochs, _fields in (
+    ("CIFAR-10", 10, "cifar-10-batches-py", 10, {"rules": rules.CIFAR10}),
+    ("CIFAR-100", 100, "cifar-100-python", 16, {"rules": rules.CIFAR100, "coarse": COARSE}),
 ):
-    _name, _classes = _files.name, _files.classes
-    _layouts = Layouts(_name, _classes, _files.hint, Format(3, 32), _files.find, _files.read)
+    _kind = f"CIFAR{_classes}"  # class of torchvision that reads the files of its folder
+    _name = _kind.lower()
+    _hint = (
+        "set `data_root` to a folder with train.parquet and test.parquet in the Hugging Face "
+        f"layout, or to the root of torchvision.datasets.{_kind}(root, download=True)"
+    )
+    _find_files, _read_files = partial(_find, _name, _folder), partial(_read, _kind, _hint)
     # Constants as in the code of Mukhoti et al., also for CIFAR-100. (For its test images their
     # code uses those of ImageNet: `data.test_norm: legacy_imagenet`.)
-    _info = _layouts.record(
+    _info = Layouts(_name, _classes, _hint, Format(3, 32), _find_files, _read_files).record(
         _title, "cifar10", padding=4, flip=True, published=(50_000, 10_000),
         quick=over_fitted(_epochs), **_fields,
     )  # fmt: skip

@@ -83,8 +83,7 @@ class General:
         summary = summarise(open_source(info, root, cache))
         if min(summary.std) == 0:
             raise UserError(
-                f"{scan.where}: a channel has the same value in all training images and carries no "
-                "information; check the images"
+                f"{scan.where}: a channel has the same value in all training images; check them"
             )
         fields = {"classes": scan.classes, "channels": channels, "stored": stored, "size": size}
         return {**fields, **asdict(summary)}
@@ -125,16 +124,14 @@ def _load(scan: Scan, format_: Format, slot: DataSlot) -> Source:
         test, train = (replace(train.take(part), image_ids=None) for part in parts)
     elif scan.test is None:
         raise UserError(
-            f"{scan.where} has no test part ({', '.join(TEST_PARTS)}); add it, or use a fifth of "
-            f"train as the test part: data.split={CARVED}"
+            f"{scan.where} has no test part; add test, or use a fifth of train: data.split={CARVED}"
         )
     else:
         test = scan.test(format_)
     require_classes(f"{scan.where} has no training", train, scan.classes)
     if int(test.labels.max()) >= scan.classes:
         raise DamagedFileError(
-            f"{scan.where} has test images of class {int(test.labels.max())}, but training images "
-            f"only of classes 0..{scan.classes - 1}"
+            f"{scan.where} has test images of class {int(test.labels.max())}, which train lacks"
         )
     return Source(train, test)
 

@@ -1,1 +1,1 @@
-"""The slots of a trial spec: one file each, and their bases."""
+"""The slots of a trial spec, and their bases."""

@@ -82,6 +82,12 @@ class MethodSlot(Slot):
         return {**settings, "method": info.name, "params": params}
 
 
+class PostHocSlot(MethodSlot):
+    """A transform of the logits, fitted on ``calib``."""
+
+    kind: ClassVar[str] = "posthoc"
+
+
 class OptimisedSlot(MethodSlot):
     """A slot whose method is trained by a first-order optimiser."""
 
@@ -113,7 +119,6 @@ class OptimisedSlot(MethodSlot):
 
 
 def refuse_unknown(keys: Iterable[str], settings: list[str], subject: str, slot: str) -> None:
-    """Refuse keys of a slot that are not among the settings of the subject."""
     for key in keys:
         if key not in settings:
             message = f"{subject} has no setting {key!r}{nearest(key, settings)}"

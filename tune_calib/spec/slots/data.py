@@ -215,5 +215,4 @@ class DataSlot(Slot):
 
     @property
     def info(self) -> DatasetInfo:
-        """Return the data set with the options of this slot applied."""
         return DATASETS[self.dataset].with_options(self)

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from operator import attrgetter
-from pathlib import Path
 from typing import Any, ClassVar
 
 from tune_calib.console import echo
@@ -20,7 +19,6 @@ from tune_calib.errors import DamagedFileError, UserError, find_cause
 from tune_calib.files.documents import seal, unseal
 from tune_calib.files.paths import AnyPath, atomic_write, fetch_files
 from tune_calib.progress import report_progress
-from tune_calib.results.folders import read_identity
 from tune_calib.results.tables import is_metric_column, read_slots, read_table
 from tune_calib.spec.names import SLOTS
 from tune_calib.spec.trial import TrialSpec
@@ -35,8 +33,6 @@ FOLDER = "logs"  # the subfolder of a file per logger, which records what was se
 
 @dataclass(frozen=True)
 class Run:
-    """A trial as a logger sees it."""
-
     key: str  # spec hash, or the network id of a network that is not a trial itself
     name: str  # readable, e.g. ``vanilla, seed 3``
     settings: Mapping[str, Any]  # by ``slot.key``: numbers, strings and booleans
@@ -86,10 +82,6 @@ class Logger(ABC):
     def _close_run(self, opened: Any) -> None:
         """Close an unfinished run, which may continue later."""
 
-    @abstractmethod
-    def _write_figures(self, paths: Sequence[Path]) -> None:
-        """Send the figures of a report, which are PNG files, in place of earlier ones."""
-
     def _begin(self, run: Run) -> tuple[Any, set[int]]:
         if run.key not in self._open:
             self._open[run.key] = self._open_run(run), set()
@@ -103,7 +95,6 @@ class Logger(ABC):
             self._write_epoch(opened, epoch, values)
 
     def end_network(self, run: Run, epoch: int, status: str) -> None:
-        """End the run of a network that is no trial and thus has no row."""
         if run.key in self._open:
             opened, _ = self._open.pop(run.key)
             self._end_run(opened, run, epoch, status=status, final={})
@@ -122,7 +113,6 @@ class Logger(ABC):
         atomic_write(self._file, seal(self._sent))
 
     def close(self) -> None:
-        """Close all unfinished runs."""
         for opened, _ in self._open.values():
             self._close_run(opened)
 
@@ -145,13 +135,6 @@ def load_loggers(names: Sequence[str]) -> dict[str, type[Logger]]:
     return classes
 
 
-class LoggerRequest:
-    """The loggers of a call that did not fail, and the folders that they follow."""
-
-    def __init__(self, names: Sequence[str]) -> None:
-        self.names, self.folders = list(dict.fromkeys(names)), dict[AnyPath, None]()
-
-
 def flatten_settings(spec: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings in the slots of a spec by ``slot.key``; other types as JSON."""
     settings: dict[str, Any] = {}
@@ -165,15 +148,12 @@ def flatten_settings(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def format_run_name(label: str, network_seed: int, head_seed: int | None) -> str:
-    """Return a readable name of a trial: its rung and its seeds."""
     if head_seed is None or head_seed == network_seed:
         return f"{label}, seed {network_seed}"
     return f"{label}, seed {network_seed}/{head_seed}"
 
 
 class Follower:
-    """Sends the rows of a folder to loggers."""
-
     def __init__(self, names: list[str], out: AnyPath, sweep: str) -> None:
         self._names, self._out = names, out
         self._loggers = [kind(name, out, sweep) for name, kind in load_loggers(names).items()]
@@ -199,7 +179,6 @@ class Follower:
             self._call(Logger.end_network, run, epoch, status)
 
     def close(self) -> None:
-        """Send the rest, and close the loggers."""
         if self._loggers:
             report_progress(f"sending to {', '.join(map(attrgetter('name'), self._loggers))}")
         self.send_rows()
@@ -245,19 +224,6 @@ class Follower:
                     "complete, and the same command sends the missing rows when it is run again",
                     err=True,
                 )
-
-
-def send_figures(names: Sequence[str], out: AnyPath) -> None:
-    """Send the figures in a folder to loggers."""
-    paths = [copy for _, copy in fetch_files(out / "figures", "*.png")]
-    if not names or not paths:
-        return
-    for name, kind in load_loggers(names).items():
-        try:
-            kind(name, out, read_identity(out) or "")._write_figures(paths)
-        except Exception as error:
-            reason = f"{_describe(error)}); they are in {out}/figures"
-            echo(f"sending figures to {name} failed ({reason}", err=True)
 
 
 def _describe(error: Exception) -> str:

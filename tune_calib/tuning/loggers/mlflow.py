@@ -3,8 +3,6 @@
 import logging
 import os
 import time
-from collections.abc import Sequence
-from pathlib import Path
 
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param
@@ -19,7 +17,7 @@ _PATIENCE = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "10", "MLFLOW_HTTP_REQUEST_MAX_RETRI
 
 
 class MLflow(Logger):
-    """Writes a run for each trial, found by a tag; figures are artifacts of a run ``report``."""
+    """Writes a run for each trial, found by a tag."""
 
     remedy = "check MLFLOW_TRACKING_URI"
 
@@ -39,18 +37,15 @@ class MLflow(Logger):
             logger.setLevel(level)
 
     def _open_run(self, run: Run) -> str:
-        run_id = self._find_run(run.key, run.name)
+        tag = f"{self.sweep} {run.key}"
+        runs = self._client.search_runs([self._experiment], f"tags.`{_KEY}` = '{tag}'") or [
+            self._client.create_run(self._experiment, tags={_KEY: tag, _NAME: run.name})
+        ]
+        run_id = str(runs[0].info.run_id)
         parameters = [Param(name, str(value)[:_LONGEST]) for name, value in run.settings.items()]
         for first in range(0, len(parameters), _MOST):
             self._client.log_batch(run_id, params=parameters[first : first + _MOST])
         return run_id
-
-    def _find_run(self, key: str, name: str) -> str:
-        tag = f"{self.sweep} {key}"
-        runs = self._client.search_runs([self._experiment], f"tags.`{_KEY}` = '{tag}'") or [
-            self._client.create_run(self._experiment, tags={_KEY: tag, _NAME: name})
-        ]
-        return str(runs[0].info.run_id)
 
     def _write_epoch(self, opened: str, epoch: int, values: Values) -> None:
         now = int(time.time() * 1000)
@@ -65,9 +60,3 @@ class MLflow(Logger):
 
     def _close_run(self, opened: str) -> None:
         self._client.set_terminated(opened, "KILLED")
-
-    def _write_figures(self, paths: Sequence[Path]) -> None:
-        run_id = self._find_run("report", "report")
-        for path in paths:
-            self._client.log_artifact(run_id, str(path), "figures")
-        self._client.set_terminated(run_id)

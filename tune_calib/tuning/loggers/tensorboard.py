@@ -1,11 +1,8 @@
 """TensorBoard: event files in ``OUT/tensorboard``, written by tensorboardX as in Ray Tune."""
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-from PIL import Image
 from tensorboardX import SummaryWriter
 from tensorboardX.summary import hparams
 
@@ -53,9 +50,3 @@ class TensorBoard(Logger):
 
     def _close_run(self, opened: SummaryWriter) -> None:
         opened.close()
-
-    def _write_figures(self, paths: Sequence[Path]) -> None:
-        with SummaryWriter(str(self._folder / "report")) as writer:
-            for path in paths:
-                pixels = np.asarray(Image.open(path).convert("RGB"))
-                writer.add_image(path.stem, pixels, dataformats="HWC")

@@ -1,21 +1,19 @@
 """Weights & Biases: a run for each trial, sent as the variables ``WANDB_...`` specify."""
 
 import os
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import wandb
 
 from tune_calib.errors import UserError
-from tune_calib.files.hashes import hash_text
+from tune_calib.files.documents import hash_text
 from tune_calib.tuning.loggers.base import Logger, Run, Values
 
 PROJECT = "tune-calib"
 
 
 class WeightsAndBiases(Logger):
-    """Writes a run for each trial; figures are images of a run ``report``."""
+    """Writes a run for each trial."""
 
     remedy = "check WANDB_API_KEY and WANDB_BASE_URL, or set WANDB_MODE=offline"
 
@@ -27,27 +25,24 @@ class WeightsAndBiases(Logger):
             )
 
     def _open_run(self, run: Run) -> Any:
-        opened = self._run(run.key, run.name, dict(run.settings))
-        # The steps of W&B never decrease, but an epoch may arrive late.
-        opened.define_metric("*", step_metric="epoch")
-        return opened
-
-    def _run(self, key: str, name: str, config: dict[str, Any]) -> Any:
         # A trial in two folders has two runs; sent twice from one folder, it has one.
-        identity = hash_text(f"{self.group} {self.sweep} {key}")
-        return wandb.init(
+        identity = hash_text(f"{self.group} {self.sweep} {run.key}")
+        opened = wandb.init(
             project=os.environ.get("WANDB_PROJECT", PROJECT),
             group=self.group,
-            name=name,
+            name=run.name,
             id=identity[:16],
             resume="allow",
-            config=config,
+            config=dict(run.settings),
             reinit="create_new",
             # By default, it waits for a lost server without an end.
             settings=wandb.Settings(
                 silent=True, console="off", finish_timeout=60, finish_timeout_raises=True
             ),
         )
+        # The steps of W&B never decrease, but an epoch may arrive late.
+        opened.define_metric("*", step_metric="epoch")
+        return opened
 
     def _write_epoch(self, opened: Any, epoch: int, values: Values) -> None:
         opened.log({"epoch": epoch, **values})
@@ -59,8 +54,3 @@ class WeightsAndBiases(Logger):
 
     def _close_run(self, opened: Any) -> None:
         opened.finish(exit_code=1)
-
-    def _write_figures(self, paths: Sequence[Path]) -> None:
-        run = self._run("report", "report", {})
-        run.log({path.stem: wandb.Image(str(path)) for path in paths})
-        run.finish()

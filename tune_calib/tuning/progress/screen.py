@@ -50,7 +50,6 @@ class LineDisplay:
         self.print(format_line(record))
 
     def print(self, line: str) -> None:
-        """Print a line that stays."""
         with contextlib.suppress(OSError, ValueError):  # the pipe is closed
             sys.stderr.write(f"{printable(line)}\n")
             sys.stderr.flush()
@@ -66,7 +65,6 @@ class LineDisplay:
 
 
 def open_display() -> LineDisplay:
-    """Open a live view if stderr is a terminal, and a display of lines otherwise."""
     if not sys.stderr.isatty():
         return LineDisplay()
     # By default, rich breaks long lines and interprets brackets as markup.
@@ -234,7 +232,6 @@ def is_dead(record: Progress, now: float) -> bool:
 
 
 def is_running(folder: AnyPath) -> bool:
-    """Return whether a folder has a driver that lives."""
     record = read_progress(folder)
     return record is not None and not is_dead(record, time.time())
 

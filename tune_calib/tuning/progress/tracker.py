@@ -28,7 +28,6 @@ TRIALS = "trials"  # the unit of a phase whose bar counts result rows
 EVALUATIONS = "evaluations"  # likewise: each trial has one on every shift set
 _BAR_WIDTH = 30
 _STEP_WIDTH = 26
-_LARGE = 1000  # totals with separators, such as of images
 _METRICS_FROM = 80  # minimum columns of a terminal to show metrics beside full names
 _IN_LINE = 4  # running Ray trials that a line names
 _METRICS = ("accuracy", "ece")  # of a Ray trial on ``select``
@@ -38,8 +37,6 @@ _Event = Annotated[ProgressEvent, Field(alias="activity")]
 
 @dataclass
 class RunningJob:
-    """A running Ray trial."""
-
     title: Annotated[str, Field(alias="told")]
     kind: str
     weight: int  # within its kind
@@ -48,7 +45,6 @@ class RunningJob:
 
     @property
     def fraction(self) -> float:
-        """Return the fraction of completed steps; 0 if their number is unknown."""
         return self.event.completed / self.event.total if self.event.total else 0.0
 
 
@@ -101,7 +97,6 @@ class Tracker:
         self._record = Progress(socket.gethostname(), os.getpid(), title, began=time.time())
 
     def set(self, **fields: Any) -> None:
-        """Replace fields of the record."""
         with self._lock:
             self._record = replace(self._record, **fields)
 
@@ -112,7 +107,6 @@ class Tracker:
         self.set(event=ProgressEvent(phase or "reading the results"))  # the last one is over
 
     def start(self, name: str, title: str, kind: str, weight: int) -> None:
-        """Add a Ray trial."""
         with self._lock:
             self._record.running[name] = RunningJob(title, kind, weight, began=time.time())
 
@@ -135,7 +129,6 @@ class Tracker:
 
     @property
     def running(self) -> Sequence[str]:
-        """The names of the running Ray trials."""
         with self._lock:
             return list(self._record.running)
 
@@ -162,7 +155,6 @@ class Tracker:
 
 
 def draw_view(record: Progress, console: Console) -> Group:
-    """Draw title, bar, current step, notes, and a row for each running Ray trial."""
     title = _text(record.title, "bold")
     if record.entry:
         title.append(f" · {printable(record.entry)}", "not bold")
@@ -205,7 +197,6 @@ def _rows(record: Progress, room: int, has_metrics: bool) -> Table:
 
 
 def format_line(record: Progress) -> str:
-    """Format a record as one line, for a pipe."""
     parts = [record.entry, _now(record, gap=" ")]
     if record.total:
         parts += [_counts(record), _left(record)]
@@ -255,9 +246,7 @@ def _now(record: Progress, gap: str = "  ") -> str:
 def _step(event: ProgressEvent) -> str:
     if not event.total:
         return event.description
-    if event.total < _LARGE:
-        return f"{event.description} {event.completed}/{event.total}"
-    return f"{event.description} {event.completed:,} of {event.total:,}"
+    return f"{event.description} {event.completed:,}/{event.total:,}"
 
 
 def _metrics(event: ProgressEvent) -> list[str]:

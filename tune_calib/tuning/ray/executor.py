@@ -25,8 +25,6 @@ POLL_EVERY_S = 1.0  # for events of the workers
 
 
 class RayExecutor(Executor):
-    """Executes trials on the Ray cluster that this process is connected to."""
-
     kind: ClassVar[type[tune.Trainable]] = JobTrainable
 
     def run(self, source: Source) -> dict[str, str]:

@@ -5,15 +5,14 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import FrameType, MappingProxyType
-from typing import Any, TypeVar
+from types import MappingProxyType
 
 import ray
 from ray._private import ray_constants
 from ray._private.state import state
-from ray.exceptions import GetTimeoutError, RayError, RayTaskError
+from ray.exceptions import RayError, RayTaskError
 
 from tune_calib.console import echo
 from tune_calib.engine.machine import count_cores
@@ -37,12 +36,8 @@ _QUIET = {
     "TUNE_MAX_PENDING_TRIALS_PG": "16",
 }
 
-GPU_WAIT_S = 900  # for a free GPU of a cluster and a few steps on it
-
 NODE_CHECK_S = 5.0  # between two checks that the Ray node of this process is alive
 _ANSWER_S = 30.0  # for the answer to the last of these checks
-
-T = TypeVar("T")
 
 
 def _refuse_small(needs: Sequence[Resources]) -> None:
@@ -86,13 +81,9 @@ def ray_session(
     if is_own:
         _connect(address, variables)
     elif address is not None or variables:
-        setting = f"`address` {address}"
-        if address is None:
-            name, value = next(iter(variables.items()))
-            setting = f"{name}={value} in every trial"
         raise UserError(
-            f"Ray is already running in this process, so {setting} cannot be set; call "
-            "`ray.shutdown()` first"
+            "Ray is already running in this process, so neither `address` nor variables of the "
+            "environment of trials can be set; call `ray.shutdown()` first"
         )
     try:
         _refuse_small(needs)
@@ -112,7 +103,6 @@ def ray_session(
 
 
 def _connect(address: str | None, variables: Mapping[str, str]) -> None:
-    """Connect to a cluster or start Ray here, with environment variables for the trials."""
     if address is not None:
         refuse_unreachable(address)
     # A submitted job has its own runtime environment, with which another would conflict.
@@ -141,24 +131,6 @@ def _connect(address: str | None, variables: Mapping[str, str]) -> None:
     if threading.current_thread() is threading.main_thread():  # others cannot set handlers
         for number, handler in handlers.items():
             signal.signal(number, handler)  # Ray replaced them
-
-
-def run_on_gpu(function: Callable[..., T], *arguments: Any) -> tuple[T, int]:
-    """Run a function as a task with a GPU of its own; return its result and the number of GPUs."""
-    task: Any = ray.remote(num_gpus=1)(function)
-    try:
-        result = ray.get(task.remote(*arguments), timeout=GPU_WAIT_S)
-    except GetTimeoutError:
-        raise UserError(
-            f"no GPU became free for the steps of `gpus` auto in {GPU_WAIT_S} s; give `gpus` "
-            "1 or 1/k"
-        ) from None
-    except RayTaskError as error:
-        reason = find_cause(error.cause) or type(error.cause).__name__
-        raise UserError(
-            f"the steps of `gpus` auto failed: {reason}; give `gpus` 1 or 1/k"
-        ) from None
-    return result, int(ray.cluster_resources().get("GPU", 1))
 
 
 @contextlib.contextmanager
@@ -202,15 +174,11 @@ def _watched_node() -> Iterator[None]:
         if is_over.is_set():
             return
         if is_main:
-            signal.pthread_kill(main.ident or 0, signal.SIGUSR2)
+            # Ray lets no exception through but that of an interrupt.
+            signal.pthread_kill(main.ident or 0, signal.SIGINT)
         else:
             echo(message, err=True)
 
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        # Ray lets no other exception through, and Tune uses SIGUSR1.
-        raise KeyboardInterrupt
-
-    handler = signal.signal(signal.SIGUSR2, interrupt) if is_main else None
     watcher = threading.Thread(target=watch, daemon=True, name="tune-calib node")
     watcher.start()
     try:
@@ -221,8 +189,6 @@ def _watched_node() -> Iterator[None]:
         raise
     finally:
         is_over.set()
-        if is_main:
-            signal.signal(signal.SIGUSR2, handler)
         # Ray ends a process that asks it for its nodes during a shutdown. A busy machine answers
         # late, and a dead cluster may never answer.
         watcher.join(timeout=_ANSWER_S)

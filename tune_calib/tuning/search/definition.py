@@ -48,7 +48,6 @@ class Objective:
     guard: float  # largest loss of accuracy, as a fraction
 
     def __post_init__(self) -> None:
-        """Refuse metrics that no search may optimise."""
         refuse_unsearchable(self.metrics)
 
     @property
@@ -58,7 +57,6 @@ class Objective:
 
     @property
     def directions(self) -> list[Literal["minimize", "maximize"]]:
-        """Return the directions for Optuna."""
         return ["minimize" if sign == 1 else "maximize" for sign in self.signs]
 
     def summarise(
@@ -91,7 +89,6 @@ class Objective:
         return tuple(round(loss, 12) for loss in map(mul, self.signs, result.values))
 
     def within_guard(self, results: Mapping[int, SuggestionResult]) -> dict[int, SuggestionResult]:
-        """Return the results that are done and within the guard."""
         return {n: v for n, v in results.items() if v.status == "done" and self.excess(v) <= 0}
 
     def find_front(self, results: Mapping[int, SuggestionResult]) -> list[int]:
@@ -113,7 +110,6 @@ class Objective:
         return min(within, key=lambda n: (self.losses(within[n]), n), default=None)
 
     def describe_rule(self) -> str:
-        """Describe how ``choose`` chooses."""
         best = METRICS[self.metrics[0]].title
         return f"best {best} on select with at most {format_points(self.guard)} of accuracy lost"
 
@@ -124,7 +120,6 @@ def compute_means(rows: Sequence[Row], metrics: Iterable[str]) -> list[float]:
 
 
 def list_hashes(trials: Iterable[PlannedTrial]) -> list[str]:
-    """Return the spec hash of each trial."""
     return [trial.spec.hash for trial in trials]
 
 
@@ -146,7 +141,6 @@ class SearchDefinition:
 
     @cached_property
     def record(self) -> SearchRequestRecord:
-        """Build the record for ``search.json``."""
         plain = {
             "method": self.method,
             "sampler": self.sampler,
@@ -176,25 +170,24 @@ class SearchDefinition:
 
     @cached_property
     def candidates(self) -> "Candidates":
-        """Build the candidates of the search."""
         return Candidates(self.method, self.resolved, self.grid)
 
     @cached_property
     def points(self) -> list[Point]:
         """List the points that precede those of the sampler: published values or the whole grid."""
-        first: list[Point] = list(self.candidates.first())
+        first = self.candidates.first()
         if not SAMPLERS[self.sampler].tries_grid:
-            return first
+            return list(first)
         # The levels of all settings of a method may have millions of points.
         limit = None if self.grid else MANY_POINTS
         points: Iterable[Point] = itertools.islice(self.candidates.space.grid(), limit)
         if SAMPLERS[self.sampler].is_local:
             space = self.candidates.space
             points = space.around(space.active(self.around or self.candidates.defaults))
-        for point in points:
-            if point not in first:
-                first.append(point)
-        return first
+        unique: dict[frozenset[tuple[str, Choice]], Point] = {}
+        for point in itertools.chain(first, points):
+            unique.setdefault(frozenset(point.items()), point)
+        return list(unique.values())
 
     @property
     def plugins(self) -> set[str]:
@@ -323,7 +316,6 @@ class Candidates:
         return list(dict(zip(list_hashes(trials), trials, strict=True)).values())
 
     def rung(self, point: Point, label: str = "") -> Rung:
-        """Build the rung of a point."""
         slots = {slot: dict(settings) for slot, settings in self.slots.items()}
         for name, value in point.items():
             slot, _, key = name.partition(".")

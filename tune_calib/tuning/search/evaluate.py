@@ -20,7 +20,6 @@ from tune_calib.tuning.search.storage import lost_database
 
 
 def plan_evaluation(request: EvaluateRequest, command: str) -> Plan:
-    """Plan the ladder that evaluates the choice of a search, its baseline and its defaults."""
     search = load_search(parse_path(request.out), request.study_storage, request.address)
     with lost_database(search.location.study_storage):
         state = open_state(search, is_read_only=True)
@@ -28,7 +27,7 @@ def plan_evaluation(request: EvaluateRequest, command: str) -> Plan:
         choice = add_read(find_choice(state), state.out, read, request.extend)
     # The rows of the search are compared with those of the evaluation.
     spec, store = search.planned_trials[0].spec, Store(search.location.store)
-    Copies.read([spec], search.location.data_root, store).refuse_other(search.out, [])
+    Copies.read([spec], search.location.data_root, store).refuse_other(search.out)
     return build_plan(build_run(search, choice, request, command=command))
 
 

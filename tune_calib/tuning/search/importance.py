@@ -43,7 +43,6 @@ class Surrogate:
         self.forest = RandomForestRegressor(n_estimators=32, random_state=0)
 
     def compute_r2(self, values: Array) -> float:
-        """Compute the cross-validated R2."""
         folds = KFold(5, shuffle=True, random_state=0)
         return float(
             r2_score(values, cross_val_predict(self.forest, self.points, values, cv=folds))

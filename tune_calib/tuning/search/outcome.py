@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from tune_calib.engine.imports import find_names
@@ -15,16 +14,9 @@ from tune_calib.spec.request import CompareRequest, format_command
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.settings import find_recipe
 from tune_calib.spec.space import Point
-from tune_calib.tuning.folder import Result, RunLocation
+from tune_calib.tuning.folder import RunLocation
 from tune_calib.tuning.search.definition import SearchDefinition
 from tune_calib.tuning.search.state import SearchState
-
-
-@dataclass(frozen=True)
-class SearchResult(Result):
-    """The end of a search, with its state."""
-
-    state: SearchState = field(kw_only=True)
 
 
 def write_outcome(state: SearchState, location: RunLocation) -> None:

@@ -4,14 +4,14 @@ The order of its steps is found on ``select`` with seeds of its own. Test is rea
 points of the path and for the chosen point without each factor.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar
 
 from analysis.search.load import load_search as read_results
 from tune_calib.errors import UserError
-from tune_calib.files.paths import AnyPath, parse_path
+from tune_calib.files.paths import parse_path
 from tune_calib.results.manifests import ReadRecord, SearchEvaluated
 from tune_calib.results.selection import BASELINE, PATH, Row
 from tune_calib.results.tables import read_table
@@ -37,13 +37,6 @@ _STEP_SEEDS = Seeds((2000, 2001), (2000, 2001), is_paired=True)
 
 
 @dataclass(frozen=True)
-class SelectRun(LadderRun):
-    """A ladder whose trials do not read test."""
-
-    is_search: ClassVar = True
-
-
-@dataclass(frozen=True)
 class SearchPath:
     """The path of a finished search."""
 
@@ -53,11 +46,6 @@ class SearchPath:
     shares: Mapping[str, float]  # importance of settings; empty if it is not known
     request: AblateRequest
     command: str
-
-    @property
-    def out(self) -> AnyPath:
-        """Return the folder of the points; those of the steps are in it."""
-        return parse_path(self.request.out) if self.request.out else self.search.out / PATH
 
     @cached_property
     def factors(self) -> dict[str, list[str]]:
@@ -81,56 +69,54 @@ class SearchPath:
             factors[f"{len(others)} others"] = others
         return factors
 
-    def find_point(self, cell: Cell) -> Point:
-        """Return the published point with the chosen settings of some factors."""
-        values = {**self.choice.settings, **self.published}
-        for factor in cell:
-            values |= {name: self.choice.settings[name] for name in self.factors[factor]}
-        return self.search.definition.candidates.space.active(values)
-
-    def describe_factor(self, factor: str) -> str:
-        """Describe the changes of a factor, e.g. ``head.lr 0.1 to 0.02``."""
-        texts = []
-        for name in self.factors.get(factor, ()):
-            ends = map(format_setting, (self.published[name], self.choice.settings[name]))
-            texts.append(f"{name} {' to '.join(ends)}")
-        return ", ".join(texts)
-
-    def build_ladder(self, order: Sequence[str], cells: Mapping[str, Cell]) -> Ladder:
-        """Build the ladder of some cells, which begins with the baseline."""
-        candidates = self.search.definition.candidates
+    def build_run(
+        self, order: Sequence[str], cells: Mapping[str, Cell], seeds: Seeds, folder: str = ""
+    ) -> LadderRun:
+        """Build the run of the published settings with some chosen ones, after the baseline."""
+        search, chosen = self.search, self.choice.settings
+        candidates = search.definition.candidates
         rungs = [Rung(BASELINE, "cross entropy", kind="base")]
         for label, cell in cells.items():
+            values = {**chosen, **self.published}
+            for factor in cell:
+                values |= {name: chosen[name] for name in self.factors[factor]}
+            changes = []  # e.g. head.lr 0.1 to 0.02
+            for name in self.factors.get(label.removeprefix("+ "), ()):
+                ends = map(format_setting, (self.published[name], chosen[name]))
+                changes.append(f"{name} {' to '.join(ends)}")
             kind: Kind = "variant" if label.startswith("all but ") else "step"
-            ingredient = self.describe_factor(label.removeprefix("+ "))
-            rung = candidates.rung(self.find_point(cell), label)
-            rungs.append(replace(rung, kind=kind, ingredient=ingredient))
-        factors = tuple(map(Factor, order))
-        design = Design(PATH, factors, cells={label: (cell,) for label, cell in cells.items()})
-        name = f"path {candidates.method} to trial {self.choice.trial}"
-        title = f"From the published to the chosen settings of {candidates.method}"
-        return Ladder(name, title, tuple(rungs), design=design)
+            rung = candidates.rung(candidates.space.active(values), label)
+            rungs.append(replace(rung, kind=kind, ingredient=", ".join(changes)))
+        cells_by_label = {label: (cell,) for label, cell in cells.items()}
+        ladder = Ladder(
+            f"path {candidates.method} to trial {self.choice.trial}",
+            f"From the published to the chosen settings of {candidates.method}",
+            tuple(rungs),
+            design=Design(PATH, tuple(map(Factor, order)), cells=cells_by_label),
+        )
+        resolved = replace(search.resolved, seeds=seeds)
+        out = parse_path(self.request.out) if self.request.out else search.out / PATH
+        out = out / folder if folder else out
+        location = replace(search.location, out=out, command=self.command)
+        return LadderRun(fit_design(ladder, resolved), resolved, location)
 
-    def build_step(self, order: Sequence[str]) -> SelectRun:
+    def build_step(self, order: Sequence[str]) -> LadderRun:
         """Build the run that changes each remaining factor after those of an order."""
         left = [factor for factor in self.factors if factor not in order]
         cells = {f"+ {factor}": frozenset([*order, factor]) for factor in left}
-        resolved = replace(self.search.resolved, seeds=_STEP_SEEDS)
-        out = self.out / f"step-{len(order) + 1}"
-        location = replace(self.search.location, out=out, command=self.command)
-        ladder = fit_design(self.build_ladder([*order, *left], cells), resolved)
-        return SelectRun(ladder, resolved, location)
+        folder = f"step-{len(order) + 1}"
+        return replace(self.build_run([*order, *left], cells, _STEP_SEEDS, folder), is_search=True)
 
-    def choose(self, run: SelectRun, order: Sequence[str]) -> str:
+    def choose(self, run: LadderRun, order: Sequence[str]) -> str:
         """Choose the factor of a finished step that gains most on select, within the guard."""
-        objective = self.search.definition.objective
-        table = read_table(run.location.out, "trials", columns=COLUMNS).to_pylist()
+        objective, out = self.search.definition.objective, run.location.out
+        table = read_table(out, "trials", columns=COLUMNS).to_pylist()
         rows = {row["spec_hash"]: row for row in table}
-        rows_of: dict[str, list[Row]] = {}
+        rows_of = defaultdict[str, list[Row]](list)
         for trial in run.planned_trials:
             if trial.spec.hash not in rows:
-                raise UserError(f"{run.location.out}: trials crashed; run the same command again")
-            rows_of.setdefault(trial.label, []).append(rows[trial.spec.hash])
+                raise UserError(f"{out}: trials crashed; run the same command again")
+            rows_of[trial.label].append(rows[trial.spec.hash])
         baseline = {}  # without an accuracy if it diverged
         for row in rows_of.pop(BASELINE):
             baseline[row["network_seed"]] = row["select/accuracy"] or 0.0
@@ -157,14 +143,11 @@ class SearchPath:
         seeds = Seeds.count(*(counts if any(counts) else (SEEDS, None, None)))
         first = 1 + max([*search.resolved.seeds.network, *search.resolved.seeds.head])
         networks, heads = (tuple(first + n for n in part) for part in (seeds.network, seeds.head))
-        resolved = replace(search.resolved, seeds=Seeds(networks, heads, seeds.is_paired))
-        ladder = fit_design(self.build_ladder(order, cells), resolved)
-        count = len(resolved.seeds.pairs())
-        read = ReadRecord(seeds=count, command=self.command, points=len(ladder.rungs))
-        return LadderRun(
-            ladder,
-            resolved,
-            replace(search.location, out=self.out, command=self.command),
+        run = self.build_run(order, cells, Seeds(networks, heads, seeds.is_paired))
+        count = len(run.resolved.seeds.pairs())
+        read = ReadRecord(seeds=count, command=self.command, points=len(run.ladder.rungs))
+        return replace(
+            run,
             options=request,
             parts=tuple(f"step-{place}" for place in range(1, len(order))),
             records=((add_read(self.choice, search.out, read), search.out),),
@@ -191,8 +174,7 @@ def plan_path(request: AblateRequest, command: str) -> Plan:
     shares = read_results(search.out).outcome.importance.shares.get(metrics[0], {})
     published = space.active(search.definition.candidates.defaults)
     path = SearchPath(search, published, choice, shares, request, command)
-    order: list[str] = []
-    stages = []
+    order, stages = list[str](), list[Stage]()
     for _ in list(path.factors)[1:]:
         step = path.build_step(order)
         stages.append(Stage(step, step.plan(), path.build))
@@ -201,5 +183,5 @@ def plan_path(request: AblateRequest, command: str) -> Plan:
         order.append(path.choose(step, order) if stages[-1].work.is_over else guess)
     points = path.build_points([*order, *(name for name in path.factors if name not in order)])
     check_run(points)
-    last = Stage(points, points.plan(), path.build)
-    return Plan((*stages, last), measured=path.search.out)
+    stages.append(Stage(points, points.plan(), path.build))
+    return Plan(tuple(stages), measured=search.out)

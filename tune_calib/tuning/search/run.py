@@ -24,18 +24,24 @@ from tune_calib.spec.samplers import SAMPLERS
 from tune_calib.spec.space import Point
 from tune_calib.text import mask_url
 from tune_calib.tuning.caption import origin_records, titles
-from tune_calib.tuning.folder import RunLocation, build_foreign_error, done, refuse_foreign
+from tune_calib.tuning.folder import (
+    Provenance,
+    Result,
+    RunLocation,
+    build_foreign_error,
+    done,
+    refuse_foreign,
+)
 from tune_calib.tuning.progress.tracker import Tracker
 from tune_calib.tuning.resolve import resolve_files
 from tune_calib.tuning.search.definition import Candidates, Objective, SearchDefinition, list_hashes
-from tune_calib.tuning.search.outcome import SearchResult, write_outcome
+from tune_calib.tuning.search.outcome import write_outcome
 from tune_calib.tuning.search.state import SearchState, StudySource
 from tune_calib.tuning.search.storage import find_storage, lost_database
 from tune_calib.tuning.search.study import SearchStudy
 from tune_calib.tuning.share import resolve_share
 from tune_calib.tuning.work.executor import Resources, Source
 from tune_calib.tuning.work.jobs import JobSource, RemainingWork, make_plan, resources_of
-from tune_calib.tuning.work.provenance import Provenance
 
 
 @dataclass(frozen=True)
@@ -53,12 +59,10 @@ class SearchRun:
 
     @property
     def out(self) -> AnyPath:
-        """Return the folder."""
         return self.location.out
 
     @property
     def resolved(self) -> ResolvedRequest:
-        """Return the fixed settings and the seeds of each suggestion."""
         return self.definition.resolved
 
     @cached_property
@@ -68,7 +72,6 @@ class SearchRun:
 
     @cached_property
     def plugins(self) -> tuple[Plugin, ...]:
-        """List the plug-ins that the trials need."""
         return plugins.used(self.definition.plugins)
 
     @cached_property
@@ -78,7 +81,6 @@ class SearchRun:
         return [*candidates.baseline(), *candidates.trials({}, 0)]
 
     def check(self) -> None:
-        """Refuse settings that conflict, and a space with nothing to search."""
         definition = self.definition
         Resources(1, self.location.gpus)
         if not self.location.uses_ray and self.at_once > 1:
@@ -98,12 +100,51 @@ class SearchRun:
                 definition.candidates.trials(point, 0)
 
     def build_manifest(self) -> SearchManifest:
-        """Build the manifest of its folder, which extends an existing one."""
-        return extend_manifest(self.new_manifest, self.out)
+        """Build the manifest of its folder, which extends an existing one by further trials."""
+        new, out = self.new_manifest, self.out
+        old = find_manifest(out)
+        if old is None:
+            identity = read_identity(out)
+            if identity is None:
+                refuse_foreign(out, SEARCH_MANIFEST, JOURNAL)
+            elif identity != new.search:
+                raise build_foreign_error(out, "search", f"its {SEARCH_MANIFEST} is lost")
+            if (out / SEARCH_EVALUATED).exists():
+                raise UserError(f"{out} was evaluated on test, and its {SEARCH_MANIFEST} is lost")
+            return new
+        if old.search != new.search:
+            old_fields, new_fields = old.question.plain(), new.question.plain()
+            keys = [key for key in new_fields if old_fields.get(key) != new_fields[key]]
+            why = f", which differs in {', '.join(keys)}"
+            if keys == ["defaults"]:
+                why += ": its recipe has changed meanwhile; tune-calib resume keeps the old one"
+            raise build_foreign_error(out, "search", old.command, why=why)
+        recorded = old.study_storage and mask_url(old.study_storage)
+        if recorded != new.study_storage:
+            raise UserError(
+                f"the study of {out} is stored in {recorded or 'its journal file'}; name the same "
+                "`study_storage`"
+            )
+        if (out / SEARCH_EVALUATED).exists():
+            raise UserError(
+                f"{out} was evaluated on test, which ends its search; name another `out`"
+            )
+        commands = old.commands
+        if new.trials > old.trials:
+            if commands[-1].command == new.command:  # an experiment file or a budget that grew
+                commands = commands[:-1]
+            commands = [*commands, CommandRecord(command=new.command, trials=new.trials)]
+        further: dict[str, Any] = {
+            "command": old.command,  # the first one, which the page shows
+            "commands": commands,
+            "trials": max(old.trials, new.trials),
+        }
+        if records := {record.name: record for record in [*old.plugins, *new.plugins]}:
+            further["plugins"] = list(records.values())
+        return new.model_copy(update=further).over(old)
 
     @cached_property
     def new_manifest(self) -> SearchManifest:
-        """Build the manifest of a new folder."""
         definition, location = self.definition, self.location
         store = None
         if location.store != location.out / "store":
@@ -142,7 +183,6 @@ class SearchRun:
         return replace(self, definition=replace(self.definition, resolved=resolved))
 
     def choose_gpus(self) -> "SearchRun":
-        """Return the run with the GPUs of a trial that ``gpus=auto`` chooses."""
         if not self.location.chooses_gpus:
             return self
         candidates = self.definition.candidates
@@ -159,12 +199,10 @@ class SearchRun:
 
     @property
     def needs(self) -> list[Resources]:
-        """List the resources of the kinds of jobs."""
         work = make_plan(self.planned_trials, set())
         return resources_of(work.networks + work.head_batches, self.location.gpus)
 
     def open(self, work: RemainingWork) -> SearchState:
-        """Open the study."""
         state = open_state(self)
         state.read_rows()
         if state.is_over:
@@ -184,12 +222,11 @@ class SearchRun:
         _ = state.baseline  # refuses a failed baseline before any suggestion
         yield StudySource(state, provenance, self.at_once, tracker)
 
-    def finish(self, state: SearchState) -> SearchResult:
-        """Write the outcome."""
+    def finish(self, state: SearchState) -> Result:
         write_outcome(state, self.location)
         errors, names = state.errors, state.crashed.values()
         crashed = [errors.get(name, "no result row was written") for name in names]
-        return SearchResult(crashed, state=state)
+        return Result(crashed, state=state)
 
 
 def find_manifest(out: AnyPath) -> SearchManifest | None:
@@ -197,48 +234,6 @@ def find_manifest(out: AnyPath) -> SearchManifest | None:
     with contextlib.suppress(DamagedFileError, FileNotFoundError):
         return SearchManifest.read(out)
     return None
-
-
-def extend_manifest(new: SearchManifest, out: AnyPath) -> SearchManifest:
-    """Extend a manifest by that of its folder; trials may be added to a search."""
-    old = find_manifest(out)
-    if old is None:
-        identity = read_identity(out)
-        if identity is None:
-            refuse_foreign(out, SEARCH_MANIFEST, JOURNAL)
-        elif identity != new.search:
-            raise build_foreign_error(out, "search", f"its {SEARCH_MANIFEST} is lost")
-        if (out / SEARCH_EVALUATED).exists():
-            raise UserError(f"{out} was evaluated on test, and its {SEARCH_MANIFEST} is lost")
-        return new
-    if old.search != new.search:
-        old_fields, new_fields = old.question.plain(), new.question.plain()
-        keys = [key for key in new_fields if old_fields.get(key) != new_fields[key]]
-        why = f", which differs in {', '.join(keys)}"
-        if keys == ["defaults"]:
-            why += ": the recipe has changed since it began; tune-calib resume keeps the old one"
-        raise build_foreign_error(out, "search", old.command, why=why)
-    recorded = old.study_storage and mask_url(old.study_storage)
-    if recorded != new.study_storage:
-        raise UserError(
-            f"the study of {out} is stored in {recorded or 'its journal file'}; name the same "
-            "`study_storage`"
-        )
-    if (out / SEARCH_EVALUATED).exists():
-        raise UserError(f"{out} was evaluated on test, which ends its search; name another `out`")
-    commands = old.commands
-    if new.trials > old.trials:
-        if commands[-1].command == new.command:  # an experiment file or a budget that grew
-            commands = commands[:-1]
-        commands = [*commands, CommandRecord(command=new.command, trials=new.trials)]
-    further: dict[str, Any] = {
-        "command": old.command,  # the first one, which the page shows
-        "commands": commands,
-        "trials": max(old.trials, new.trials),
-    }
-    if records := {record.name: record for record in [*old.plugins, *new.plugins]}:
-        further["plugins"] = list(records.values())
-    return new.model_copy(update=further).over(old)
 
 
 def list_first_specs(candidates: Candidates) -> dict[str, list[str]]:
@@ -268,6 +263,9 @@ def refuse_other_specs(out: AnyPath, candidates: Candidates) -> None:
 def build_search_run(request: SearchRequest, resolved: ResolvedRequest, command: str) -> SearchRun:
     """Build the run of a resolved request; the files that it names are not read yet."""
     location = RunLocation.of_request(request, command)
+    center: Point = {}
+    if request.around and not (center := read_results(parse_path(request.around)).chosen):
+        raise UserError(f"{request.around} has no chosen settings", "around")
     definition = SearchDefinition(
         method=request.method,
         resolved=resolved,
@@ -276,7 +274,7 @@ def build_search_run(request: SearchRequest, resolved: ResolvedRequest, command:
         sampler_seed=request.sampler_seed,
         population=request.population,
         grid=request.grid or {},
-        around=read_chosen(parse_path(request.around)) if request.around else {},
+        around=center,
     )
     tries_all = request.grid or SAMPLERS[request.sampler].is_local
     return SearchRun(
@@ -286,13 +284,6 @@ def build_search_run(request: SearchRequest, resolved: ResolvedRequest, command:
         at_once=request.at_once or count_at_once(definition, location),
         retry=request.retry,
     )
-
-
-def read_chosen(out: AnyPath) -> Point:
-    """Return the chosen settings of another search."""
-    if not (chosen := read_results(out).chosen):
-        raise UserError(f"{out} has no chosen settings", "around")
-    return chosen
 
 
 def count_at_once(definition: SearchDefinition, location: RunLocation) -> int:
@@ -327,7 +318,6 @@ def load_search(out: AnyPath, study_storage: str | None, address: str | None = N
 
 
 def open_state(run: SearchRun, is_read_only: bool = False) -> SearchState:
-    """Open the state of a search: its folder and its study."""
     refuse_other_specs(run.out, run.definition.candidates)
     study = SearchStudy(run.definition, run.out, run.location.study_storage, is_read_only)
     return SearchState(run.out, run.definition, study, run.length, run.retry, run.needs)
@@ -357,7 +347,6 @@ def write_outcome_so_far(out: AnyPath, study_storage: str | None) -> None:
         raise UserError(f"{out}: no result yet; see: tune-calib status {out}")
     with lost_database(run.location.study_storage):
         state = open_state(run, is_read_only=True)
-        state.read_rows()
-        _ = state.baseline  # refuses a failed baseline
         state.settle_ended()
+        _ = state.baseline  # refuses a failed baseline
         write_outcome(state, run.location)

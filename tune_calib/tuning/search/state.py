@@ -16,6 +16,7 @@ from tune_calib.results.tables import read_table
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.metrics import METRICS, column, format_value
 from tune_calib.text import format_points
+from tune_calib.tuning.folder import Provenance
 from tune_calib.tuning.progress.tracker import Tracker
 from tune_calib.tuning.search.definition import (
     Candidates,
@@ -28,7 +29,6 @@ from tune_calib.tuning.search.definition import (
 from tune_calib.tuning.search.study import SearchStudy, status_of
 from tune_calib.tuning.work.executor import OVER, Resources, configuration
 from tune_calib.tuning.work.jobs import MAX_HEAD_BATCH, Job, format_suggestions, make_plan
-from tune_calib.tuning.work.provenance import Provenance
 
 # Columns of ``trials`` to read; all of them may take gigabytes.
 COLUMNS = ("spec_hash", "rung", "status", "epoch", "network_seed", "flags", "select/*")
@@ -53,12 +53,10 @@ class SearchState:
 
     @property
     def candidates(self) -> Candidates:
-        """Return the candidates."""
         return self.definition.candidates
 
     @property
     def objective(self) -> Objective:
-        """Return the objective."""
         return self.definition.objective
 
     @property
@@ -75,7 +73,6 @@ class SearchState:
         return is_complete and self.rows.keys() >= set(list_hashes(self.candidates.baseline()))
 
     def read_rows(self, name: str = "*") -> None:
-        """Read the rows of one Ray trial or of all."""
         table = read_table(self.out, "trials", name, columns=COLUMNS)
         hashes = table["spec_hash"].to_pylist()
         self.rows |= zip(hashes, table.drop_columns("spec_hash").to_pylist(), strict=True)
@@ -91,9 +88,7 @@ class SearchState:
         """Return the trials of suggestions without a row that were not started yet."""
         new: dict[str, PlannedTrial] = {}
         for suggestion in suggestions:
-            trials = self.candidates.trials(suggestion.params, suggestion.number)
-            self._hashes[suggestion.number] = list_hashes(trials)
-            for trial in trials:
+            for trial in self.candidates.trials(suggestion.params, suggestion.number):
                 if trial.spec.hash not in self.rows and trial.spec.hash not in self._started:
                     new[trial.spec.hash] = trial
         self._started |= new.keys()
@@ -164,12 +159,10 @@ class SearchState:
         return accuracies
 
     def baseline_means(self, metrics: Iterable[str]) -> list[float]:
-        """Return the means of metrics on ``select`` over the baseline's networks."""
         rows = [self.rows[trial.spec.hash] for trial in self.candidates.baseline()]
         return compute_means(rows, metrics)
 
     def show(self, tracker: Tracker) -> None:
-        """Show the counts of suggestions and the best one so far."""
         metrics = ("accuracy", *self.objective.metrics)
         baseline = ", ".join(map(_format_metric, metrics, self.baseline_means(metrics)))
         best, number = "none within the guard yet", self.objective.choose(self.results)
@@ -260,7 +253,6 @@ class StudySource:
         return configuration(self.provenance, self.running[trial_id].config())
 
     def end(self, trial_id: str) -> None:
-        """Read the rows of a job."""
         self.state.collect(self.running.pop(trial_id))
         if self._settle():
             self.state.show(self.tracker)

@@ -50,7 +50,6 @@ def open_storage(url: str | None, out: AnyPath, is_read_only: bool = False) -> B
 
 
 def journal_file(out: AnyPath) -> Path:
-    """Return the journal file of a study without a database."""
     if not isinstance(out, Path):
         raise UserError(
             f"{out} cannot contain the journal file of a study; name a database as `study_storage`"

@@ -100,7 +100,6 @@ class SearchStudy:
             )
 
     def suggestion(self, number: int, first_hidden: int | None = None) -> FrozenTrial:
-        """Return one suggestion, as ``suggestions`` does."""
         return self.suggestions([number], first_hidden)[0]
 
     @_quiet()
@@ -175,13 +174,11 @@ class SearchStudy:
             self._study.tell(number, state=TrialState.FAIL)
 
     def find_retries(self, status: str) -> list[FrozenTrial]:
-        """Return the trials with a status that were not suggested again."""
         trials = self._trials()
         retried = {trial.user_attrs.get(RETRY_OF) for trial in trials}
         return [t for t in trials if status_of(t) == status and t.number not in retried]
 
     def retry(self, status: str) -> None:
-        """Suggest the trials with a status again."""
         for trial in self.find_retries(status):
             self._study.add_trial(
                 create_trial(
@@ -204,7 +201,6 @@ class SearchStudy:
         return length + retries
 
     def finished(self) -> list[int]:
-        """Return the numbers of the finished suggestions."""
         return [trial.number for trial in self._trials() if trial.state.is_finished()]
 
     def states(self) -> list[str]:

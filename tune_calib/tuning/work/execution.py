@@ -15,10 +15,9 @@ from threadpoolctl import threadpool_limits
 from tune_calib.engine.machine import count_cores, on_threads, set_cores
 from tune_calib.files.paths import environment
 from tune_calib.tuning.context import Context
-from tune_calib.tuning.folder import RunLocation
+from tune_calib.tuning.folder import Provenance, RunLocation
 from tune_calib.tuning.work.executor import Executor, Resources
 from tune_calib.tuning.work.local import LocalExecutor
-from tune_calib.tuning.work.provenance import Provenance
 
 # Changed by Ray, by Ray Tune and for them.
 _HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)

@@ -5,24 +5,19 @@ import socket
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, Protocol
 
 import torch
 
-from tune_calib.determinism import PORTABLE, is_portable_process
 from tune_calib.engine.machine import count_cores, refuse_slow
 from tune_calib.errors import UserError, find_cause
 from tune_calib.files.paths import atomic_write, parse_path
 from tune_calib.spec.names import CRASHES, IN_PROCESS
 from tune_calib.spec.slots.network import Precision
-from tune_calib.spec.strict import whole_share
 from tune_calib.tuning.context import Context
-from tune_calib.tuning.work.provenance import Provenance
+from tune_calib.tuning.folder import Provenance
 
 OVER = "FINISHED"  # the end of a source of trials, as in Ray's searchers
-ALL_EPOCHS = 10**9  # ``epochs_per_step`` of heads without a scheduler
-REACH_S = 5.0  # time for a cluster to respond
 OTHER = f"start it, or set `address` to another cluster, or to {IN_PROCESS} to run without Ray"
 
 
@@ -34,14 +29,7 @@ class Resources:
     gpus: float = 0.0
     precision: Precision = "fp32"
 
-    def __post_init__(self) -> None:
-        try:
-            whole_share(self.gpus)
-        except ValueError as error:
-            raise UserError(f"{error}, got {self.gpus}", setting="gpus") from None
-
     def fit_into(self, node: Mapping[str, float]) -> bool:
-        """Return whether a trial fits into a node with these resources (``CPU``, ``GPU``)."""
         return node.get("CPU", 0) >= self.cpus and node.get("GPU", 0) >= self.gpus
 
     def __str__(self) -> str:
@@ -67,8 +55,6 @@ class Source(Protocol):
 
 
 class Executor(ABC):
-    """Executes the jobs of a run, and shows them."""
-
     def __init__(self, provenance: Provenance, context: Context | None = None) -> None:
         self.provenance, self.context = provenance, context or Context()
 
@@ -100,11 +86,7 @@ class Executor(ABC):
         self.context.view.tracker.end(job["name"], statuses)
 
 
-def refuse_here(
-    address: str | None,
-    needs: Sequence[Resources],
-    everywhere: Mapping[str, str] = MappingProxyType({}),
-) -> None:
+def refuse_here(address: str | None, needs: Sequence[Resources]) -> None:
     """Refuse resources or a cluster that this machine lacks, before anything starts."""
     if address == IN_PROCESS:
         for need in needs:
@@ -113,12 +95,6 @@ def refuse_here(
                     f"`address` {IN_PROCESS} runs one trial at a time, which uses the whole GPU: "
                     f"set `gpus` to 1 instead of {need.gpus:g}"
                 )
-        if needs and PORTABLE.items() <= everywhere.items() and not is_portable_process():
-            wanted = " ".join(f"{name}={value}" for name, value in PORTABLE.items())
-            raise UserError(
-                f"network.portable with `address` {IN_PROCESS} needs {wanted} in the environment "
-                "before the program starts; set it, or leave out `address` to use Ray"
-            )
     elif address is not None:
         if needs:
             refuse_unreachable(address)
@@ -145,14 +121,14 @@ def refuse_unreachable(address: str) -> None:
             "without Ray"
         )
     try:
-        socket.create_connection((host.strip("[]"), int(port)), REACH_S).close()
+        socket.create_connection((host.strip("[]"), int(port)), timeout=5.0).close()
     except (OSError, ValueError, OverflowError) as error:
         raise UserError(f"no Ray cluster at `address` {address}: {error}; {OTHER}") from None
 
 
 def configuration(provenance: Provenance, job: Mapping[str, Any]) -> dict[str, Any]:
-    """Build the configuration of a worker for a job, given as ``Job.config``."""
-    return {"run": provenance.plain(), "job": job, "epochs_per_step": ALL_EPOCHS}
+    # No scheduler reads the reports of heads after each epoch.
+    return {"run": provenance.plain(), "job": job, "epochs_per_step": 10**9}
 
 
 def report_crashes(errors: Mapping[str, BaseException | str], out: str) -> dict[str, str]:

@@ -14,15 +14,15 @@ from tune_calib.engine.artifacts import has_network
 from tune_calib.engine.bank import bank_key
 from tune_calib.engine.extra import shifted_bank_key
 from tune_calib.engine.head_batch import HEAD_THREADS, head_batch_key
-from tune_calib.files.hashes import hash_text
+from tune_calib.files.documents import hash_text
 from tune_calib.files.paths import AnyPath, parse_path
 from tune_calib.files.store import Store
 from tune_calib.results.tables import read_table
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.metrics import column
+from tune_calib.tuning.folder import Provenance
 from tune_calib.tuning.progress.tracker import EVALUATIONS, TRIALS
 from tune_calib.tuning.work.executor import OVER, Resources, configuration
-from tune_calib.tuning.work.provenance import Provenance
 
 MAX_HEAD_BATCH = 32
 _MAX_NAMED = 2  # rungs that a title names; further ones are counted
@@ -44,7 +44,6 @@ class Job:
 
     @property
     def kind(self) -> str:
-        """Return the kind of worker that executes it: ``head``, ``network`` or ``extra``."""
         if self.extra:
             return "extra"
         has_heads = bool(self.trials) and self.trials[0].spec.head is not None
@@ -52,7 +51,6 @@ class Job:
 
     @property
     def first(self) -> PlannedTrial:
-        """Return one of its trials, all of which share its network."""
         return (self.trials or self.dependents)[0]
 
     @property
@@ -61,7 +59,6 @@ class Job:
 
     @property
     def is_pass(self) -> bool:
-        """Return whether it only passes images through a frozen network."""
         spec = self.first.spec
         return bool(self.dependents) and spec.network.is_frozen and spec.data.imported is None
 
@@ -102,7 +99,6 @@ class RemainingWork:
 
     @property
     def is_over(self) -> bool:
-        """Return whether nothing is left to do, as far as the folder shows."""
         return not (self.is_search or self.networks or self.extra)
 
 
@@ -138,7 +134,6 @@ class JobSource:
         self.running: dict[str, Job] = {}
 
     def suggest(self, trial_id: str) -> Any:
-        """Return the next job, None while others wait for a network, or ``OVER``."""
         if time.monotonic() > self.deadline:
             return OVER
         if not self.ready:
@@ -219,11 +214,8 @@ def _plural(noun: str, counted: Collection[Any]) -> str:
 
 def _name_network(trials: Sequence[PlannedTrial]) -> str:
     """Name a network by its first trial without head and transform, or else by its method."""
-    label = trials[0].spec.network.method
-    for trial in trials:
-        if trial.spec.head is None and trial.spec.posthoc is None:
-            label = trial.label
-            break
+    own = [t.label for t in trials if t.spec.head is None and t.spec.posthoc is None]
+    label = own[0] if own else trials[0].spec.network.method
     return f"{label}, {_format_seeds(trials[:1])}"
 
 
@@ -243,20 +235,17 @@ def format_rungs(trials: Sequence[PlannedTrial]) -> str:
 
 
 def _format_seeds(trials: Sequence[PlannedTrial]) -> str:
-    """Format the seeds of networks, and those of heads if they differ."""
-    networks, splits, heads, is_paired = set[int](), set[int](), set[int](), True
-    for trial in trials:
-        spec = trial.spec
-        networks.add(spec.network.seed)
-        if spec.data.split_seed is not None:
-            splits.add(spec.data.split_seed)
-        if spec.head is not None:
-            heads.add(spec.head.seed)
-            is_paired &= spec.head.seed == spec.network.seed
-    text = f"{_plural('seed', networks)} {_numbers(sorted(networks))}"
-    if splits:
-        text += f", {_plural('split', splits)} {_numbers(sorted(splits))}"
-    return text if is_paired else f"{text}, of heads {_numbers(sorted(heads))}"
+    """Format the seeds of networks, of splits if they are drawn, and of heads if they differ."""
+    specs = [trial.spec for trial in trials]
+    seeds = {
+        "seed": {spec.network.seed for spec in specs},
+        "split": {spec.data.split_seed for spec in specs if spec.data.split_seed is not None},
+        "head seed": {spec.head.seed for spec in specs if spec.head is not None},
+    }
+    if seeds["head seed"] == seeds["seed"]:
+        seeds["head seed"] = set()
+    parts = [f"{_plural(name, n)} {_numbers(sorted(n))}" for name, n in seeds.items() if n]
+    return ", ".join(parts)
 
 
 def _numbers(numbers: Sequence[int]) -> str:

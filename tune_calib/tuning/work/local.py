@@ -96,8 +96,6 @@ class LocalExecutor(Executor):
 
 
 class JobRunner:
-    """Executes jobs one after the other in this process."""
-
     _worker: Worker | None = None
 
     def run(
@@ -129,8 +127,6 @@ class JobRunner:
 
 
 class JobProcess:
-    """Another process, which executes jobs one after the other."""
-
     def __init__(self) -> None:
         self.connection, other_end = Pipe()
         number = other_end.fileno()

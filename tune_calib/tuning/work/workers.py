@@ -35,7 +35,7 @@ from tune_calib.errors import DivergedError
 from tune_calib.files.documents import seal
 from tune_calib.files.paths import atomic_write
 from tune_calib.files.store import artifact_manifest
-from tune_calib.progress import part_of_progress, report_progress
+from tune_calib.progress import report_progress
 from tune_calib.results.columns import TableName
 from tune_calib.results.tables import write_results, write_table
 from tune_calib.spec.ladder import PlannedTrial
@@ -43,8 +43,14 @@ from tune_calib.spec.metrics import METRICS, column
 from tune_calib.spec.names import WATCHED
 from tune_calib.spec.slots.head import HeadSlot
 from tune_calib.tuning.folder import PROFILES
-from tune_calib.tuning.work.rows import TrialResult
-from tune_calib.tuning.work.worker import DONE, Evaluated, Worker, evaluate_trial, summarize
+from tune_calib.tuning.work.worker import (
+    DONE,
+    Evaluated,
+    TrialResult,
+    Worker,
+    evaluate_trial,
+    summarize,
+)
 
 CHECKPOINT = "population.safetensors"
 HISTORY = "history.json"
@@ -54,7 +60,6 @@ class NetworkWorker(Worker):
     """Trains a network from its last checkpoint, one epoch per step; evaluates all its trials."""
 
     def setup(self, config: dict[str, Any]) -> None:
-        """Wait for the lock of the network, then read its artifact or last checkpoint."""
         super().setup(config)
         if self.spec.data.imported is not None:
             return
@@ -147,7 +152,6 @@ class NetworkWorker(Worker):
         return results
 
     def _outputs(self, manifest: Mapping[str, Any]) -> dict[str, SplitLogits]:
-        """Return the logits of the network's own head."""
         reads_bank = self.spec.data.imported is not None
         if not reads_bank and manifest["regime"] and self._can_share:
             identity = bank_key(self.spec, None).identity
@@ -162,7 +166,6 @@ class NetworkWorker(Worker):
 
     @property
     def _can_share(self) -> bool:
-        """Return whether heads and the evaluation of the network may share a bank."""
         # With another number of threads, last digits would depend on who built the bank. Without a
         # writable store, each trial makes its own pass.
         return self.spec.network.threads == HEAD_THREADS and self.store.is_writable
@@ -185,7 +188,6 @@ class NetworkWorker(Worker):
         return self.open_bank(key, lambda: self.splits, with_train=has_heads, trained=trained)
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
-        """Write a checkpoint to the store, from which ``setup`` continues."""
         if hasattr(self, "network_run"):
             self.network_run.save()
 
@@ -209,10 +211,7 @@ def _write_diverged(worker: Worker, run: NetworkTraining, error: DivergedError) 
 
 
 class HeadWorker(Worker):
-    """Trains a head batch on the feature bank of their network."""
-
     def setup(self, config: dict[str, Any]) -> None:
-        """Open the bank; train the network and build the bank if they are missing."""
         super().setup(config)
         self.ended = self._train_network()
         if self.ended is not None:
@@ -370,13 +369,12 @@ class ExtraWorker(Worker):
         shift, resamples, rows = self.job["shift"], self.job["resamples"], []
         trials = zip(self.trials, self.job["measured"], strict=True)
         for number, (trial, measured) in enumerate(trials):
-            with part_of_progress(number, len(self.trials)):
-                report_progress("evaluating")
-                self.evaluation.refuse_other(trial.spec, measured)
-                if shift is None:
-                    rows += self.evaluation.intervals(trial.spec, resamples)
-                else:
-                    rows += self.evaluation.rows_on(shift, trial.spec, resamples)
+            report_progress("evaluating", number, len(self.trials))
+            self.evaluation.refuse_other(trial.spec, measured)
+            if shift is None:
+                rows += self.evaluation.intervals(trial.spec, resamples)
+            else:
+                rows += self.evaluation.rows_on(shift, trial.spec, resamples)
         if rows:
             table: TableName = "intervals" if shift is None else "shifts"
             write_table(self.out, table, self.name, content=pa.Table.from_pylist(rows))
