@@ -37,9 +37,9 @@ class UserError(Exception):
         if setting and "." not in setting:
             message = f"`{setting}` {message}"
         super().__init__(message)
-        if first := not setting and _FIRST_SETTING.match(message):
-            setting = first[1] or first[2]
         self.setting = setting or None
+        if not setting and (first := _FIRST_SETTING.match(message)):
+            self.setting = first[1] or first[2]
 
 
 class RefusedError(UserError):

@@ -87,8 +87,10 @@ class Registry(Generic[T]):
         """Return the content hash of the plug-in of a record; None for a built-in record."""
         if not self._index:
             self._load()
-        of_family = (plugin for rule, plugin in self._families if rule(name))
-        origin = self._origins[name] if name in self._records else next(of_family, None)
+        if name in self._records:
+            origin = self._origins[name]
+        else:
+            origin = next((plugin for rule, plugin in self._families if rule(name)), None)
         if origin == OUTSIDE:
             raise UserError(
                 f"{self.kind} {name!r} was registered outside a plug-in; give its file as `plugin`"
@@ -121,7 +123,9 @@ class Registry(Generic[T]):
     def modules(self) -> list[str]:
         """Return the names of the package's modules without importing it."""
         spec = find_spec(self.package)
-        modules = pkgutil.iter_modules((spec and spec.submodule_search_locations) or ())
+        if spec is None:
+            return []
+        modules = pkgutil.iter_modules(spec.submodule_search_locations or ())
         return sorted(module.name for module in modules if not module.name.startswith("_"))
 
     @cached_property

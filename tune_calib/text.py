@@ -47,9 +47,11 @@ def nearest(name: str, known_names: list[str]) -> str:
     if not known_names:
         return "; there are none"
     part, names = name.lower(), list(dict.fromkeys(known_names))
-    close = [known for known in names if known.lower().startswith(part) and len(part) >= 2]
+    close: list[str] = []
+    if len(part) >= 2:
+        close = [candidate for candidate in names if candidate.lower().startswith(part)]
     if not close and len(part) >= 3:
-        close = [known for known in names if part in known.lower()]
+        close = [candidate for candidate in names if part in candidate.lower()]
     close = close or difflib.get_close_matches(name, names, n=1)
     if not close:
         return f"; known: {', '.join(names)}"

@@ -68,6 +68,8 @@ def difference(
 
 
 def _shared_rungs(first: Run, second: Run) -> list[str]:
+    if str(first.out) == str(second.out):
+        raise UserError(f"{first.out} is given twice; name two runs")
     # With one network a block is a head seed, which only concerns that network.
     seeds, other_seeds = first.manifest.network_seeds, second.manifest.network_seeds
     if len(seeds) == len(other_seeds) == 1 and seeds != other_seeds:

@@ -106,11 +106,11 @@ def list_effects(lattice: Lattice, design: str) -> dict[str, dict[str, Weights]]
 
 def _shapley(lattice: Lattice) -> dict[str, Weights]:
     """Weigh each change by the share of the orders of all steps that pass from cell to cell."""
-    base, *larger_cells = cells = list_combinations(lattice.needs)
+    cells = list_combinations(lattice.needs)
     if not lattice.labels.keys() >= set(cells):
         return {}
-    orders_to = {base: 1}  # from the base to a cell
-    for cell in larger_cells:
+    orders_to = {cells[0]: 1}  # from the base to a cell
+    for cell in cells[1:]:
         orders_to[cell] = sum(orders_to.get(cell - {step}, 0) for step in cell)
     orders_from = {cells[-1]: 1}  # from a cell to the full method
     for cell in cells[-2::-1]:

@@ -29,18 +29,15 @@ def write_overview(out: AnyPath, entries: Sequence[AnyPath]) -> AnyPath:
         try:
             if is_search(entry):
                 search = load_search(entry)
-                table, lead, lines = _describe_best(search), "", search.warnings()
+                table, lines, lead = _describe_best(search), search.warnings(), ""
                 is_complete &= "missing" not in search.counts()
                 if search.outcome.suggestions:
                     lead = describe_choice(search)
                 commands += [record.command for record in search.manifest.commands]
             else:
                 run = load(entry)
-                table, lead, lines = (
-                    ladder(run).without_blank(),
-                    describe_best(run),
-                    complaints(run),
-                )
+                table, lines, lead = ladder(run), complaints(run), describe_best(run)
+                table = table.without_blank()
                 is_complete &= set(run.counts()) <= {"done"}
                 commands.append(run.manifest.command)
         except UserError as error:
@@ -53,7 +50,8 @@ def write_overview(out: AnyPath, entries: Sequence[AnyPath]) -> AnyPath:
             leads.append(f"{name}: {lead[0].lower()}{lead[1:]}")
     if len(leads) > _MOST_LEADS:
         leads[_MOST_LEADS:] = [f"{len(leads) - _MOST_LEADS} more entries below."]
-    pages = {e.name: f"{e.name}/{PAGE}" for e in entries if (e / PAGE).exists()}
+    names = [entry.name for entry in entries if (entry / PAGE).exists()]
+    pages = {name: f"{name}/{PAGE}" for name in names}
     text = Page(
         title=f"Experiment: {out.name}",
         lead="\n".join(leads),
@@ -66,7 +64,7 @@ def write_overview(out: AnyPath, entries: Sequence[AnyPath]) -> AnyPath:
             "Run it again; finished trials are skipped.": "\n".join(dict.fromkeys(commands)),
             "Update this page and those of the entries.": "tune-calib report DIR",
         },
-        files=[*pages.values()],
+        files=list(pages.values()),
         links=pages,
     ).render()
     atomic_write(out / PAGE, text.encode())

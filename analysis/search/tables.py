@@ -126,6 +126,20 @@ def importance(search: SearchResults) -> Table:
     return Table("importance", caption, records, label=label)
 
 
+def list_importance(search: SearchResults) -> list[dict[str, Any]]:
+    """Return a row per metric, measure and setting or pair, with its share and quantiles."""
+    importances, rows = search.outcome.importance, []
+    for metric, shares in importances.shares.items():
+        quantiles = importances.intervals.get(metric, {})
+        divergences = {name: [share, *quantiles.get(name, [])] for name, share in shares.items()}
+        measures = {"PED-ANOVA": divergences, "fANOVA": importances.variances.get(metric, {})}
+        for measure, numbers_by_name in measures.items():
+            for name, numbers in numbers_by_name.items():
+                row = {"metric": metric, "measure": measure, "setting": name}
+                rows.append(row | dict(zip(("share", "low", "high"), numbers, strict=False)))
+    return rows
+
+
 def _share_cell(shares: Sequence[float]) -> Cell:
     """Return the cell of a share in percent, with the ends of its interval if it has one."""
     share, *ends = (100 * value for value in shares)
@@ -162,18 +176,22 @@ def find_varied(search: SearchResults, setting: str) -> dict[int, Any]:
     return varied if setting in center else {}
 
 
-def sensitivity(search: SearchResults) -> list[Table]:
-    """Build the table of what changes of one setting lose; none for searches of other samplers."""
+def measure_sensitivity(search: SearchResults) -> list[dict[str, Any]]:
+    """Return a row per setting with what its changes alone lose; none for other samplers.
+
+    ``flat`` has the values that lose at most the noise, of a range only the two ends.
+    """
     if not SAMPLERS[search.manifest.question.sampler].is_local:
         return []
-    question, metric = search.manifest.question, METRICS[search.metrics[0]]
-    center = question.around or search.outcome.defaults
-    sign, rows, notes = 1 if metric.is_less_better else -1, [], list[str]()
+    metric = METRICS[search.metrics[0]]
+    center = search.manifest.question.around or search.outcome.defaults
+    sign, rows = 1 if metric.is_less_better else -1, []
     values = search.trials.set_index("spec_hash")[column("select", metric.name)]
     for name in search.settings:
         varied = find_varied(search, name)
-        levels = sorted(varied, key=lambda number: str(varied[number]))
         is_range = "choices" not in search.outcome.settings[name]
+        texts = {number: str(value) for number, value in varied.items()}
+        levels = sorted(varied, key=texts.__getitem__)
         if is_range:
             levels = sorted(varied, key=varied.__getitem__)
         first = [number for number in levels if varied[number] == center[name]][:1]
@@ -186,21 +204,36 @@ def sensitivity(search: SearchResults) -> list[Table]:
         if len(losses) < 2:
             continue
         flat = [number for number in levels if number in first or losses[number] <= noise[number]]
-        text = ", ".join(setting_cell(varied[number]).text for number in flat)
         if is_range:  # the levels on both sides of the center, up to the first that loses more
             low = high = levels.index(first[0])
             while low > 0 and levels[low - 1] in flat:
                 low -= 1
             while high < len(levels) - 1 and levels[high + 1] in flat:
                 high += 1
-            text = setting_cell(varied[levels[low]]).text
-            if low < high:
-                text += f" to {setting_cell(varied[levels[high]]).text}"
-                notes.append(f"{name} from {text} loses at most the noise.")
+            flat = list(dict.fromkeys([levels[low], levels[high]]))
         worst = max(losses, key=losses.__getitem__)
+        rows.append({
+            "setting": name, "center": center[name], "flat": [varied[number] for number in flat],
+            "worst": varied[worst], "loses": losses[worst], "noise": noise[worst],
+        })  # fmt: skip
+    return rows
+
+
+def sensitivity(search: SearchResults) -> list[Table]:
+    """Build the table of ``measure_sensitivity``; none for searches of other samplers."""
+    if not SAMPLERS[search.manifest.question.sampler].is_local:
+        return []
+    metric, rows, notes = METRICS[search.metrics[0]], [], list[str]()
+    for row in measure_sensitivity(search):
+        flat = [setting_cell(value).text for value in row["flat"]]
+        text = ", ".join(flat)
+        if "choices" not in search.outcome.settings[row["setting"]]:
+            text = " to ".join(flat)
+            if len(flat) > 1:
+                notes.append(f"{row['setting']} from {text} loses at most the noise.")
         rows.append([
-            name, setting_cell(center[name]), Cell(text), setting_cell(varied[worst]),
-            Cell.number(metric.name, losses[worst]), Cell.number(metric.name, noise[worst]),
+            row["setting"], setting_cell(row["center"]), Cell(text), setting_cell(row["worst"]),
+            Cell.number(metric.name, row["loses"]), Cell.number(metric.name, row["noise"]),
         ])  # fmt: skip
     heads = ["setting", "center", "loses at most the noise", "worst", "loses", "noise"]
     caption = (

@@ -113,6 +113,7 @@ def test_the_command_of_a_request_makes_it_again(name):
         ("ablate", {"ladder": "mac_cal", "epochs": 3, "set": {"network.epochs": 3}}, "given twice"),
         ("ablate", {"ladder": "mac_cal", "shift": "no_such"}, "no_such"),
         ("ablate", {}, "exactly one of `ladder`"),
+        ("ablate", {"ladder": "mac_cal", "log": 3}, "`log` must be a string or a list of strings"),
         ("compare", {}, "exactly one of `methods` and `all`"),
         ("compare", {"methods": ["ls", 3]}, "methods"),
         ("search", {"method": "ls", "sampler": "tpee"}, "sampler 'tpee'; did you mean 'tpe'"),

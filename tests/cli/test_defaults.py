@@ -188,6 +188,7 @@ def test_passwords_are_not_printed(folder):
         ("[evaluate]\nextend = true", "evaluate: --extend cannot have a default here"),
         ("seeds =", "is not valid TOML"),
         ("search = 3", "no option 'search'"),
+        ("data-root = 'a'\ndata_root = 'b'", "data-root appears twice"),
     ],
 )
 def test_a_wrong_file_is_one_line(text, told, folder, refusal):

@@ -144,7 +144,7 @@ BROKEN = {
         "its step reads a number of a tensor",
     ),
     "a shape that depends on data": (
-        NETWORK, f"{LOSS}{OWN} + 0 * logits[logits > 0].sum()", "captured", "or its shape",
+        NETWORK, f"{LOSS}{OWN} + 0 * logits[logits > 0].sum()", "captured", "has a shape that",
     ),
     "chance within a step": (
         NETWORK, f"{LOSS}{OWN} * torch.rand((), generator=self.chance).to(logits)", "captured",

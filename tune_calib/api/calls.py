@@ -118,8 +118,10 @@ def bind(
         raise UserError(f"{name}: {error}") from None
     always = {}
     for key in ALWAYS:
-        value = arguments.pop(key, None) or ()
-        words = (value,) if isinstance(value, str | PathLike) else value
+        value = arguments.pop(key, None)
+        words = (value,) if isinstance(value, str | PathLike) else tuple(value or ())
+        if not all(isinstance(word, str | PathLike) for word in words):
+            raise UserError(f"`{key}` must be a string or a list of strings, got {value!r}")
         always[key] = tuple(map(str, words))
     return arguments, always
 

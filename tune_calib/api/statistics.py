@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pandas as pd
 
@@ -19,10 +19,9 @@ from analysis.compare.difference import difference
 from analysis.compare.gather import collect, over_columns, over_seeds, over_seeds_of
 from analysis.ladder.figures.tradeoff import draw_critical_difference
 from analysis.load import Run, load
-from analysis.search.load import SearchResults, load_search
-from analysis.search.tables import importance as importance_
-from analysis.search.tables import sensitivity as sensitivity_
-from analysis.tables.render import View
+from analysis.search import tables as search_tables
+from analysis.search.load import load_search
+from analysis.tables.render import View, json_records
 from analysis.tables.table import Table
 from analysis.tidy import check_metric, choose, find_split, parted
 from tune_calib.api.opened import as_tuple, with_plugins_of
@@ -332,7 +331,12 @@ def sensitivity(folder: str | PathLike[str]) -> Statistics:
     Raises:
         UserError: The folder has no search, or one of another sampler.
     """
-    return _tabulate(folder, sensitivity_)
+    with _opened(folder) as (path,):
+        search = load_search(path)
+        tables = search_tables.sensitivity(search)
+        if not tables:
+            raise UserError(f"{path}: search with `sampler` one-at-a-time for its sensitivity")
+        return _tabulate(tables[0], search_tables.measure_sensitivity(search))
 
 
 def importance(folder: str | PathLike[str]) -> Statistics:
@@ -344,19 +348,14 @@ def importance(folder: str | PathLike[str]) -> Statistics:
     Raises:
         UserError: The folder has no search.
     """
-    return _tabulate(folder, lambda search: [importance_(search)])
-
-
-def _tabulate(
-    folder: str | PathLike[str], build: Callable[[SearchResults], Sequence[Table]]
-) -> Statistics:
     with _opened(folder) as (path,):
-        tables = build(load_search(path))
-    if not tables:
-        raise UserError(f"{folder}: search with `sampler` one-at-a-time for its sensitivity")
-    rows = [{head: row[head].text for head in row} for row in tables[0].records]
-    notes = [tables[0].caption, *tables[0].notes]
-    return Statistics(View(tables, rows, pd.DataFrame(rows), notes))
+        search = load_search(path)
+        return _tabulate(search_tables.importance(search), search_tables.list_importance(search))
+
+
+def _tabulate(table: Table, rows: Sequence[Mapping[str, Any]]) -> Statistics:
+    frame = pd.DataFrame(rows)
+    return Statistics(View([table], json_records(frame), frame, [table.caption, *table.notes]))
 
 
 def _load_one(folder: AnyPath) -> Run:

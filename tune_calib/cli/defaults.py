@@ -123,6 +123,8 @@ def _by_option(where: str, values: Mapping[str, Any], options: Options) -> dict[
         if key not in options:
             names = [name for name in options if name not in _TYPED_ALONE]
             raise UserError(f"{where}: no option {written!r}{nearest(key, names)}")
+        if key in checked:
+            raise UserError(f"{where}: {key} appears twice; name it once")
         checked[key] = value
     return checked
 

@@ -110,8 +110,10 @@ def _import_models(
 
 
 def _describe(name: str, record: ImportedData) -> str:
-    splits = filter(record.model_dump().get, ("train", "select", "calib", "test"))
-    counts = [f"{split} {getattr(record, split)}" for split in splits]
+    counts = []
+    for split in ("train", "select", "calib", "test"):
+        if count := getattr(record, split):
+            counts.append(f"{split} {count}")
     lines = [
         f"imported as {name} ({record.digest}): {record.classes} classes, "
         f"{format_count(record.width, 'feature')}; samples: {', '.join(counts)}"

@@ -170,11 +170,17 @@ def _run(table: _Table, context: "Context") -> list[str]:
 def _print_list(as_json: bool) -> None:
     entries: list[dict[str, Any]] = []
     for record in REPRODUCTIONS.values():
-        entry = {key: getattr(record, key) for key in ("name", "title", "published")}
-        entry |= {"metrics": list(record.metrics), "scales": list(record.scales)}
-        entry |= {"claims": [claim.text for claim in record.claims], "note": record.note}
-        ladders = [ladder.name for ladder in LADDERS.values() if ladder.table == record.name]
-        entries.append({**entry, "ladders": ladders})
+        entry: dict[str, Any] = {
+            "name": record.name,
+            "title": record.title,
+            "published": record.published,
+            "metrics": list(record.metrics),
+            "scales": list(record.scales),
+            "claims": [claim.text for claim in record.claims],
+            "note": record.note,
+            "ladders": [ladder.name for ladder in LADDERS.values() if ladder.table == record.name],
+        }
+        entries.append(entry)
     if as_json:
         console.echo(json.dumps(entries, indent=1, ensure_ascii=False))
         return

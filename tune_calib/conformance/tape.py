@@ -95,7 +95,8 @@ def guarded() -> Iterator[None]:
             yield
     except RuntimeError as error:  # on this device, tensors have no data
         raise FailedCheckError(
-            f"its step reads a number of a tensor, or its shape ({str(error).splitlines()[0]})"
+            "its step reads a number of a tensor, or has a shape that depends on one "
+            f"({str(error).splitlines()[0]})"
         ) from error
 
 

@@ -57,7 +57,9 @@ def export(
 ) -> str:
     """Write the calibrated network of one finished trial, and return a description of it."""
     tensors_file, record_file, onnx_file = files_of(file)
-    to_write = [tensors_file, record_file, *[onnx_file] * is_onnx]
+    to_write = [tensors_file, record_file]
+    if is_onnx:
+        to_write.append(onnx_file)
     for path in to_write:
         refuse_existing(path)
     row = _chosen(out, trial, best)

@@ -63,7 +63,9 @@ def _cut(
     for hook in hooks:
         hook.remove()
     if not isinstance(output, Tensor) or output.ndim != 2 or len(output) != PROBE:
-        returned = tuple(getattr(output, "shape", ())) or type(output).__name__
+        returned = type(output).__name__
+        if isinstance(output, Tensor):
+            returned = str(tuple(output.shape))
         raise UserError(
             f"{name}: it returns {returned}, but it must return logits or features ({PROBE}, D)"
         )

@@ -130,8 +130,10 @@ class ResolvedRequest:
         if self.recipe is None:
             return None
         name = f"heads by {self.recipe.name}" if self.is_frozen else self.recipe.name
-        own = "; each method by its authors' recipe" if self.own_recipes else ""
-        return add_changes(name, self.recipe, self.overrides) + own
+        label = add_changes(name, self.recipe, self.overrides)
+        if self.own_recipes:
+            label += "; each method by its authors' recipe"
+        return label
 
     @property
     def recipe_caption(self) -> str | None:

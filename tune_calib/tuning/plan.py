@@ -220,7 +220,8 @@ def execute_run(run: AnyRun, context: Context, label: str = "") -> Result:
     everywhere = environment_of(trial.spec for trial in run.planned_trials)
     refuse_here(location.address, work.needs)
     if work.needs and not location.uses_ray:
-        require_environment(run.planned_trials[0].spec)
+        for trial in run.planned_trials:
+            require_environment(trial.spec)
     with (
         only_driver(out),
         show_driver(out, context.view.tracker),

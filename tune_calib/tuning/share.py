@@ -29,7 +29,7 @@ MOST_TRIALS = 8  # on a GPU, since so many keep it busy
 
 
 def choose_divisor(used: Iterable[int], memory: int, networks: int) -> int:
-    """Return how many of the networks for a GPU share it; the training of each kind uses bytes."""
+    """Return how many networks share a GPU, given the bytes that training each kind takes."""
     by_memory = [int(MOST_MEMORY * memory / size) for size in used]
     return max(1, min(networks, MOST_TRIALS, *by_memory))
 

@@ -161,8 +161,9 @@ def draw_lattice(results: LadderResults) -> Drawing | None:
     axis.add_collection(LineCollection(edges, colors="0.6", linewidths=widths, zorder=1))
     x, y = zip(*(places[cell] for cell in cells), strict=True)
     axis.scatter(x, y, c=values, cmap="viridis_r", s=210, zorder=2)
+    middle = (min(values) + max(values)) / 2
     for cell, value in zip(cells, values, strict=True):
-        shade = "white" if value > (min(values) + max(values)) / 2 else "0.1"
+        shade = "white" if value > middle else "0.1"
         axis.annotate(
             f"{value:.1f}", places[cell], ha="center", va="center", fontsize=6, color=shade,
             zorder=3,

@@ -100,6 +100,8 @@ def test_unmatched_runs_are_refused(first, tmp_path, options, words):
     second = sweep(tmp_path / "b", **options)
     with pytest.raises(UserError, match=words):
         difference(first, second, ["ece"])
+    with pytest.raises(UserError, match="given twice"):
+        difference(first, first, ["ece"])
 
 
 def test_a_rung_of_one_trial_is_one_pair_and_not_one_for_each_head_seed(first, tmp_path):

@@ -19,9 +19,11 @@ from analysis.search.figures.settings import draw_pairs, draw_shares
 from analysis.search.load import is_complete, load_search
 from tests import drawing, fake_results
 from tests.support import Reader, sample
+from tune_calib.api import statistics
 from tune_calib.cli import app
 from tune_calib.errors import UserError
 from tune_calib.files.documents import seal
+from tune_calib.results.manifests import SearchOutcome
 from tune_calib.spec.space import SPACES
 
 
@@ -95,6 +97,22 @@ def test_importance_shows_the_searched_range_and_published_values(out):
         "chosen": "0.05",
     }
     assert rows[2]["searched in"] == "null | 64; only if head.shape is bottleneck"
+
+
+def test_importance_is_listed_in_fractions_by_measure_and_pair(out):
+    outcome = SearchOutcome.read(out)
+    intervals = {"ece": {"head.lr": [0.5, 0.9]}}
+    numbers = {"head.lr": [0.6, 0.4, 0.8], "head.shape": [0.2, 0.1, 0.3], "head.width": [0.0] * 3}
+    variances = {"ece": {**numbers, "head.lr x head.shape": [0.1, 0.0, 0.2]}}
+    update = {"intervals": intervals, "variances": variances, "r2": {"ece": 0.7}}
+    importances = outcome.importance.model_copy(update=update)
+    outcome.model_copy(update={"importance": importances}).write(out)
+    rows = statistics.importance(out).rows.set_index(["measure", "setting"])[
+        ["share", "low", "high"]
+    ]
+    assert rows.loc[("PED-ANOVA", "head.lr")].tolist() == [0.7, 0.5, 0.9]
+    assert rows.loc[("PED-ANOVA", "head.shape"), "share"] == 0.3  # without an interval
+    assert rows.loc[("fANOVA", "head.lr x head.shape")].tolist() == [0.1, 0.0, 0.2]
 
 
 SETTINGS = [name for name in SPACES["mac_cal"].settings if name != "head.clip_grad_norm"]

@@ -8,6 +8,7 @@ from analysis.search.load import load_search
 from analysis.search.tables import find_varied, sensitivity
 from tests.fake_results import write_search
 from tests.tuning.search.support import definition_of
+from tune_calib.api import statistics
 from tune_calib.results.manifests import SearchManifest
 
 CENTER = {"head.shape": "linear", "head.lr": 0.01}
@@ -40,6 +41,9 @@ def test_a_flat_range_ends_before_the_first_level_that_loses_more(tmp_path):
     assert record["loses at most the noise"].text == "0.01 to 0.05"
     assert table.notes == ["head.lr from 0.01 to 0.05 loses at most the noise."]
     assert (record["worst"].text, record["loses"].text) == ("0.1", "15.00")
+    row = statistics.sensitivity(tmp_path).rows.set_index("setting").loc["head.lr"]
+    assert row["flat"] == [0.01, 0.05]
+    assert row["loses"] == pytest.approx(0.15)  # a fraction, as in all files
 
 
 @pytest.mark.parametrize("words", [["--sampler", "tpe"], ["--grid", "head.lr=0.1"]])

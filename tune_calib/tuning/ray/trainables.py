@@ -41,7 +41,7 @@ from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.settings import resolve_spec
 from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning.resolve import resolve_files
-from tune_calib.tuning.work.worker import DONE
+from tune_calib.tuning.work.worker import DONE, Worker
 from tune_calib.tuning.work.workers import begin_job
 
 # Events pass through the key-value store of the Ray cluster, so that they need no file and no
@@ -54,7 +54,7 @@ _SEND_EVERY_S = 0.5
 class JobTrainable(tune.Trainable):
     """Executes jobs of a run, of any kind; consecutive ones of the same kind share a worker."""
 
-    worker: Any = None  # the last ``Worker``
+    worker: Worker | None = None
 
     def setup(self, config: dict[str, Any]) -> None:
         self.sender = EventSender()
@@ -78,10 +78,15 @@ class JobTrainable(tune.Trainable):
                     # Set for each job, since a reused actor may have executed one with more cores.
                     set_cores(config["job"].get("cores", 1))
                     self.worker = begin_job(config, self.worker)
-                return dict(self.worker.step())
+                return self.opened_worker.step()
         except RefusedError as error:
             self.cleanup()
             return {REFUSED: str(error), DONE: True}
+
+    @property
+    def opened_worker(self) -> Worker:
+        assert self.worker is not None
+        return self.worker
 
     def cleanup(self) -> None:
         worker, self.worker = self.worker, None
@@ -115,16 +120,17 @@ class MethodTrainable(JobTrainable):
         return True
 
     def step(self) -> dict[str, Any]:
-        return dict(self.worker.step())
+        return self.opened_worker.step()
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
-        self.worker.save_checkpoint(checkpoint_dir)
+        self.opened_worker.save_checkpoint(checkpoint_dir)
 
     def load_checkpoint(self, checkpoint: Any) -> None:
-        self.worker.load_checkpoint(checkpoint)
+        self.opened_worker.load_checkpoint(checkpoint)
 
 
 def resolve_trial(method: str, config: Mapping[str, Any]) -> TrialSpec:
+    """Resolve the trial of a method from the configuration of its Trainable."""
     slots = {name: dict(config[name]) for name in SLOTS if config.get(name) is not None}
     slots.setdefault(METHODS[method].kind, {})["method"] = method
     request = ResolvedRequest(slots).with_recipe(config.get("recipe"))
@@ -187,6 +193,7 @@ def read_events(channel: str, names: Sequence[str]) -> Mapping[str, ProgressEven
 
 
 def clear_events(channel: str) -> None:
+    """Remove all events of a channel from the cluster, which others use too."""
     with contextlib.suppress(Exception):  # as above
         _internal_kv_del(_key(channel, ""), del_by_prefix=True)
 

@@ -82,7 +82,6 @@ class SearchRun:
 
     def check(self) -> None:
         definition = self.definition
-        Resources(1, self.location.gpus)
         if not self.location.uses_ray and self.at_once > 1:
             raise UserError(
                 f"{self.at_once} needs Ray: with `address` {IN_PROCESS} trials run one by one",

@@ -214,8 +214,11 @@ def _plural(noun: str, counted: Collection[Any]) -> str:
 
 def _name_network(trials: Sequence[PlannedTrial]) -> str:
     """Name a network by its first trial without head and transform, or else by its method."""
-    own = [t.label for t in trials if t.spec.head is None and t.spec.posthoc is None]
-    label = own[0] if own else trials[0].spec.network.method
+    label = trials[0].spec.network.method
+    for trial in trials:
+        if trial.spec.head is None and trial.spec.posthoc is None:
+            label = trial.label
+            break
     return f"{label}, {_format_seeds(trials[:1])}"
 
 
