@@ -27,8 +27,11 @@ Values = Mapping[str, float]  # by metric
 
 def find_lost(outcome: SearchOutcome, hashes: Collection[str]) -> set[str]:
     """Return the spec hashes of trials that have lost their rows; crashed ones had none."""
-    finished = [entry.specs for entry in outcome.suggestions if entry.status != "crashed"]
-    return set().union(*finished).difference(hashes)
+    finished = set[str]()
+    for entry in outcome.suggestions:
+        if entry.status != "crashed":
+            finished.update(entry.specs, entry.shorter)
+    return finished.difference(hashes)
 
 
 def describe_no_gain(

@@ -37,6 +37,9 @@ LEAST_DRAWS = 100
 """With fewer draws, the ends of a 95 % interval are single draws."""
 
 STATUSES = ("done", "diverged", "crashed")
+ENDED_EARLY = ("raced", "stopped")  # further statuses of suggestions, whose trials are done
+
+SHORT_BASELINE = -2  # in the column ``rung``: a baseline with fewer epochs than that of a search
 
 
 @dataclass(frozen=True)

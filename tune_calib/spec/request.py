@@ -125,6 +125,16 @@ Grid = Annotated[
     OptionHelp(SEARCHING, metavar="SLOT.KEY=VALUE,VALUE"),
     Field(description="try every combination of these values, e.g. head.gamma=.7,.8,.9"),
 ]
+Race = Annotated[
+    bool,
+    OptionHelp(SEARCHING),
+    Field(description="train further seeds only while a suggestion may be the best one"),
+]
+Halving = Annotated[
+    int | None,
+    OptionHelp(SEARCHING, metavar="N"),
+    Field(ge=2, description="train with 1/N of the epochs first, and the best 1/N longer, e.g. 3"),
+]
 OwnRecipes = Annotated[
     bool, OptionHelp(TRAINING), Field(description="train each method with its authors' recipe")
 ]
@@ -347,10 +357,14 @@ class Tuning(Part):
     """metric to optimise, with `tune`"""
     guard: Annotated[float, OptionHelp(SEARCHING)] = Field(0.01, ge=0, le=1)
     """accuracy on select that may be lost, a fraction, with `tune`"""
+    tune_seeds: Annotated[int, OptionHelp(SEEDS)] = Field(1, ge=1)
+    """number of seeds of each suggestion, with `tune`"""
+    race: Race = False
+    halving: Halving = None
 
     @model_validator(mode="after")
     def _tunes(self) -> "Tuning":
-        for name in ("metric", "guard"):
+        for name in ("metric", "guard", "tune_seeds", "race", "halving"):
             is_default = getattr(self, name) == type(self).model_fields[name].default
             if self.tune is None and not is_default:
                 raise ValueError(f"{name} is that of the searches of `tune`; give both or none")
@@ -409,6 +423,8 @@ class Sampling(Part):
     trials: Annotated[int, OptionHelp(SEARCHING)] = Field(64, ge=1)
     """number of suggestions to try"""
     grid: Grid = None
+    race: Race = False
+    halving: Halving = None
 
     @model_validator(mode="after")
     def _grid_fits(self) -> "Sampling":

@@ -17,6 +17,7 @@ class Sampler:
     build: Callable[[int], Any]  # Optuna's sampler from a seed; its import is slow
     tries_grid: bool = False  # tries the combinations of all levels instead of drawing points
     is_local: bool = False  # of these, only those that differ from one point in one setting
+    needs_all: bool = False  # of no use if race or halving leave suggestions incomplete
 
 
 def _builder(kind: str, **options: Any) -> Callable[[int], Any]:
@@ -35,7 +36,9 @@ build_random = _builder("RandomSampler")
 SAMPLERS: Registry[Sampler] = Registry("sampler", "tune_calib.spec.samplers", Sampler)
 SAMPLERS.register(Sampler("tpe", "tree-structured Parzen estimator", _TPE))
 SAMPLERS.register(Sampler("random", "random points", build_random))
-SAMPLERS.register(Sampler("nsga2", "genetic algorithm NSGA-II", _builder("NSGAIISampler")))
+SAMPLERS.register(
+    Sampler("nsga2", "genetic algorithm NSGA-II", _builder("NSGAIISampler"), needs_all=True)
+)
 SAMPLERS.register(Sampler("grid", "every combination of levels", build_random, tries_grid=True))
 SAMPLERS.register(
     Sampler("one-at-a-time", "each setting alone", build_random, tries_grid=True, is_local=True)

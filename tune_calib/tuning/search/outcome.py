@@ -1,7 +1,9 @@
 """The result of a search: a file, from which its page is made."""
 
 import json
+from collections import Counter
 from collections.abc import Mapping
+from itertools import chain, pairwise
 from typing import Any
 
 from tune_calib.engine.imports import find_names
@@ -9,6 +11,7 @@ from tune_calib.files.store import Store
 from tune_calib.results.manifests import VERSION, SearchOutcome, SuggestionRecord
 from tune_calib.spec import plugins
 from tune_calib.spec.datasets import DATASETS
+from tune_calib.spec.names import SHORT_BASELINE
 from tune_calib.spec.recipe import QUICK, Recipe
 from tune_calib.spec.request import CompareRequest, format_command
 from tune_calib.spec.resolved import ResolvedRequest
@@ -37,14 +40,20 @@ def write_outcome(state: SearchState, location: RunLocation) -> None:
         drop, is_within = None, False
         if result.status == "done":  # otherwise the drop is NaN, which JSON lacks
             drop, is_within = result.drop, objective.excess(result) <= 0
+        specs, shorter = state.hashes(suggestion), list[str]()
+        if state.definition.halving:
+            stages = state.hashes_by_stage(suggestion)[: state.count_passed(suggestion)]
+            specs, shorter = stages[-1], list(chain.from_iterable(stages[:-1]))
         record = SuggestionRecord(
             number=suggestion.number,
             status=result.status,
             point=dict(suggestion.params),
             drop=drop,
             is_within=is_within,
-            specs=state.hashes(suggestion),
+            specs=specs,
         )
+        if shorter:
+            record = record.model_copy(update={"shorter": shorter})
         records.append(record)
     outcome = SearchOutcome(
         version=VERSION,
@@ -62,6 +71,41 @@ def write_outcome(state: SearchState, location: RunLocation) -> None:
         command=command,
     )
     outcome.write(state.out)
+
+
+def count_epochs(state: SearchState) -> tuple[int, int]:
+    """Count the epochs that the suggestions so far have trained, and those that were saved."""
+    epochs, trained, complete = list[int](), 0, 0
+    if state.candidates.kind == "posthoc":  # all of them share their networks
+        return 0, 0
+    for trials in state.stages.list_trials({}, 0):
+        epochs.append(sum(getattr(trial.spec, state.stages.slot).epochs for trial in trials))
+    for passed in state.passed.values():
+        trained += sum(epochs[: len(passed)])
+        complete += epochs[-1] if state.definition.halving else sum(epochs)
+    for trial in state.stages.all_baselines:
+        if trial.rung == SHORT_BASELINE:
+            trained += trial.spec.network.epochs
+    return trained, complete - trained
+
+
+def describe_stages(state: SearchState) -> list[str]:
+    """Describe what ending suggestions early has saved, and how well short schedules predict."""
+    if state.stages.count < 2 or not state.passed:
+        return []
+    counts = Counter[str](result.status for result in state.results.values())
+    early = "stopped" if state.definition.halving else "raced"
+    trained, saved = count_epochs(state)
+    share = saved / max(1, trained + saved)
+    lines = [
+        f"{counts.total()} suggestions, {counts['done']} complete and {counts[early]} {early}; "
+        f"{trained:,} epochs trained, {saved:,} saved ({share:.0%})"
+    ]
+    if state.definition.halving:
+        taus = state.compute_taus(state.results)
+        for (short, long), tau in zip(pairwise(state.stages.rungs), taus, strict=True):
+            lines.append(f"ranks at {short} and {long} epochs: {tau.describe()}")
+    return lines
 
 
 def format_choice(definition: SearchDefinition, location: RunLocation, point: Point) -> str:

@@ -15,7 +15,7 @@ import random
 import uuid
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import optuna
@@ -35,10 +35,13 @@ from tune_calib.spec.samplers import SAMPLERS, build_random
 from tune_calib.spec.space import Choice, Point
 from tune_calib.text import format_count
 from tune_calib.tuning.search.definition import SearchDefinition, SuggestionResult, restrict_space
+from tune_calib.tuning.search.stages import Stages
 from tune_calib.tuning.search.storage import find_storage, lost_database, open_storage
 
 STATUS = "status"
 RETRY_OF = "retry_of"
+PASSED = "stages"  # stages that a suggestion has passed, in a search with several
+HIDDEN = "hidden"  # numbers of earlier suggestions whose results were not known to a suggestion
 GUARD = "accuracy"
 OWNER = "owner"  # attribute of a study in a database: folder and session of its driver
 DRAWS = 10  # of a sampler that repeats points, before a new one is drawn uniformly
@@ -71,7 +74,7 @@ class SearchStudy:
     ) -> None:
         storage = open_storage(url, out, is_read_only)
         self._definition, self._objective = definition, definition.objective
-        self._sampler = SAMPLERS[definition.sampler]
+        self._sampler, self._stages = SAMPLERS[definition.sampler], Stages(definition)
         self._space = restrict_space(definition.method, definition.resolved, definition.grid)
         name = f"tune-calib {identity or definition.identity}"
         directions = self._objective.directions
@@ -113,6 +116,7 @@ class SearchStudy:
         trials, suggestions = self._trials(), list[FrozenTrial]()
         retries, tried = _count_retries(trials), _find_points(trials)
         visible: Study | None = None
+        hidden: dict[str, list[int]] = {}
         for number in numbers:
             if number >= len(trials):
                 if len(tried) >= self._space.size:
@@ -120,8 +124,9 @@ class SearchStudy:
                 if visible is None:
                     self._refuse_taken()
                     visible = self._copy(trials, first_hidden)
+                    hidden = self._list_hidden(trials, first_hidden)
                 first = self._definition.points[number - retries :][:1]
-                trials.append(self._suggest(visible, number, first, tried))
+                trials.append(self._suggest(visible, number, first, tried, hidden))
                 tried |= _find_points(trials[number:])
             suggestions.append(trials[number])
         return suggestions
@@ -135,8 +140,27 @@ class SearchStudy:
         visible.add_trials(seen)
         return visible
 
+    def _list_hidden(
+        self, trials: Sequence[FrozenTrial], first_hidden: int | None = None
+    ) -> dict[str, list[int]]:
+        """Return the attribute by which later decisions read what a new suggestion could read.
+
+        Those on heads read all earlier batches.
+        """
+        if self._stages.count < 2 or self._stages.slot == "head":
+            return {}
+        start = len(trials) if first_hidden is None else first_hidden
+        return {
+            HIDDEN: [t.number for t in trials if t.number >= start or not t.state.is_finished()]
+        }
+
     def _suggest(
-        self, visible: Study, number: int, first: Sequence[Point], tried: Set[FrozenPoint]
+        self,
+        visible: Study,
+        number: int,
+        first: Sequence[Point],
+        tried: Set[FrozenPoint],
+        attributes: Mapping[str, Any],
     ) -> FrozenTrial:
         """Draw a new point from the copy, or take ``first``, and add it to both studies."""
         seed = child_seed(self._definition.sampler_seed, "ask ", number) % 2**32
@@ -157,19 +181,33 @@ class SearchStudy:
             if first or frozenset(trial.params.items()) not in tried:
                 break
             visible.tell(trial.number, state=TrialState.FAIL)  # which no sampler reads
+        for name, value in attributes.items():
+            trial.set_user_attr(name, value)
         self._study.add_trial(trial)
         return self._trials()[number]  # the copy may have another number
 
-    def write_result(self, number: int, result: SuggestionResult) -> None:
-        """Write the result of a suggestion; no sampler reads a trial that diverged or crashed."""
+    def write_result(
+        self,
+        number: int,
+        result: SuggestionResult,
+        observed: SuggestionResult | None = None,
+        passed: int | None = None,
+    ) -> None:
+        """Write the result of a suggestion, or what the sampler is to observe instead of it.
+
+        No sampler reads a trial that diverged or crashed.
+        """
         self._refuse_taken()
         trial_id = self._storage.get_trial_id_from_study_id_trial_number(self._id, number)
         trial = Trial(self._study, trial_id)
         trial.set_user_attr(STATUS, result.status)
-        if result.status == "done":
+        if passed is not None:
+            trial.set_user_attr(PASSED, passed)
+        observed = observed or result
+        if observed.status == "done":
             if GUARD not in trial.constraints:
-                trial.set_constraint(GUARD, self._objective.excess(result))
-            self._study.tell(number, result.values)
+                trial.set_constraint(GUARD, self._objective.excess(observed))
+            self._study.tell(number, observed.values)
         else:
             self._study.tell(number, state=TrialState.FAIL)
 
@@ -179,13 +217,14 @@ class SearchStudy:
         return [t for t in trials if status_of(t) == status and t.number not in retried]
 
     def retry(self, status: str) -> None:
+        hidden = self._list_hidden(self._trials())
         for trial in self.find_retries(status):
             self._study.add_trial(
                 create_trial(
                     state=TrialState.RUNNING,
                     params=trial.params,
                     distributions=trial.distributions,
-                    user_attrs={RETRY_OF: trial.number},
+                    user_attrs={RETRY_OF: trial.number, **hidden},
                 )
             )
 
@@ -193,6 +232,7 @@ class SearchStudy:
         """Count the suggestions of a search of some length, including retries."""
         trials = self._trials()
         retries = _count_retries(trials)
+        length = self._stages.fill_brackets(length)
         if self._sampler.tries_grid:
             length = min(length, len(self._definition.points))
         if self._space.size < math.inf:
@@ -208,12 +248,13 @@ class SearchStudy:
         return list(map(status_of, self._trials()))
 
     @_quiet()
-    def divergences(self, index: int, quantile: float, numbers: Iterable[int]) -> dict[str, float]:
-        """Compute how settings differ in the best share of some trials by a metric (PED-ANOVA)."""
+    def divergences(
+        self, losses: Sequence[float], quantile: float, numbers: Iterable[int]
+    ) -> dict[str, float]:
+        """Compute how settings differ in the best share of some trials by losses (PED-ANOVA)."""
         # These import scikit-learn and pandas, which counting suggestions does not need.
         from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 
-        sign = self._objective.signs[index]
         trials, tried = self._trials(), set[str]()
         study = optuna.create_study(directions=self._objective.directions)
         for number in numbers:
@@ -226,7 +267,7 @@ class SearchStudy:
                 study,
                 evaluator=PedAnovaImportanceEvaluator(target_quantile=quantile),
                 params=[name for name in self._space.settings if name in tried],
-                target=lambda trial: sign * trial.values[index],
+                target=lambda trial: losses[trial.number],
                 normalize=False,
             )
 
@@ -281,8 +322,9 @@ def search_status(out: AnyPath, study_storage: str | None = None, is_running: bo
     manifest = read_search_manifest(out)
     with lost_database(study_storage):
         url = find_storage(out, study_storage, manifest.study_storage)
-        # A grid depends on the method's defaults, and these on the recipe.
-        needs_recipe = SAMPLERS[manifest.question.sampler].tries_grid
+        # A grid depends on the method's defaults, and these, as rungs, on the recipe.
+        question = manifest.question
+        needs_recipe = SAMPLERS[question.sampler].tries_grid or question.halving > 0
         definition = SearchDefinition.read(manifest, needs_recipe)
         # By the identity in the manifest, so that plug-ins need not be loaded.
         study = SearchStudy(definition, out, url, is_read_only=True, identity=manifest.search)
