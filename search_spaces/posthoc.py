@@ -7,18 +7,11 @@ _PENALTY = around(1.0)
 _ODIR = {
     "posthoc.off_diagonal": choice(None, 1e-2, 1.0, 1e2, 1e4, 1e6, 1e8),
     "posthoc.intercept": choice(None, 1e-4, 1e-2, 1.0, 1e2, 1e4),
-    "posthoc.top_versus_all": choice(False, True),
 }
 
 _TOP_VERSUS_ALL = {"posthoc.top_versus_all": choice(False, True)}
 
-SPACES.register(
-    name="temperature",
-    settings={
-        "posthoc.fit": choice("nll", "grid_ece", "grid_nll"),
-        "posthoc.top_versus_all": choice(False, True, posthoc__fit=("nll",)),
-    },
-)
+SPACES.register(name="temperature", settings={"posthoc.fit": choice("nll", "grid_ece", "grid_nll")})
 SPACES.register(name="vector", settings=_TOP_VERSUS_ALL)
 SPACES.register(name="isotonic", settings=_TOP_VERSUS_ALL)
 SPACES.register(name="matrix", settings=_ODIR)
@@ -29,7 +22,6 @@ SPACES.register(
     settings={
         "posthoc.binning": choice("equal_mass", "equal_width"),
         "posthoc.bins": choice(5, 10, 15, 20, 30),
-        **_TOP_VERSUS_ALL,
     },
 )
 SPACES.register(

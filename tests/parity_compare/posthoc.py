@@ -12,11 +12,11 @@ from torch.nn.functional import binary_cross_entropy, cross_entropy
 from tests.parity_compare import close, compared, tensor
 from tune_calib.methods import _affine
 from tune_calib.methods._affine import Affine, Ridge, top_versus_all_objective
-from tune_calib.methods._layers import Layers, flatten_layers, state_of_layers
+from tune_calib.methods._networks import Layers
 from tune_calib.methods._top_versus_all import top_versus_all_losses
 from tune_calib.methods.focal_temperature import best_temperature, focal_log_probs, focal_nll
 from tune_calib.methods.imax import bin_means, imax_edges, log_odds, running_sums
-from tune_calib.methods.order_preserving import integral, positive_slopes
+from tune_calib.methods.order_preserving import ascending_scores, integral, positive_slopes
 from tune_calib.methods.pts import pts_loss, pts_temperatures
 from tune_calib.metrics.binning import top_label
 from tune_calib.spec.methods import METHODS
@@ -125,10 +125,10 @@ def irova(case: dict[str, Any]) -> None:
 def pts(case: dict[str, Any]) -> None:
     """Temperatures, the loss and its gradients, and steps of the Adam of Keras."""
     settings, logits, labels = case["hyperparameters"], _logits(case), _labels(case)
-    layers: Layers = []
+    layers: list[Tensor] = []
     for place in range(settings["nlayers"] + 1):
         kernel, bias = (tensor(case["state"][f"{name}_{place}"]) for name in ("kernel", "bias"))
-        layers.append((kernel.T.clone().requires_grad_(), bias.requires_grad_()))
+        layers += [kernel.T.clone().requires_grad_(), bias.requires_grad_()]
     method = _method("pts", top=settings["top_k_logits"])
     inputs, decay = method.inputs(logits), settings["weight_decay"]
     logits = logits.clamp(-settings["clip"], settings["clip"])
@@ -143,12 +143,12 @@ def pts(case: dict[str, Any]) -> None:
         "temperature": temperatures[:, 0],
         "probs": (logits / temperatures).softmax(-1),
     }
-    for place, (weight, bias) in enumerate(layers):
+    for place, (weight, bias) in enumerate(zip(layers[::2], layers[1::2], strict=True)):
         actual[f"grad_kernel_{place}"] = _gradient(weight).T
         actual[f"grad_bias_{place}"] = _gradient(bias)
     losses = _losses_by_keras(
         lambda: pts_loss(logits, labels, inputs, layers, decay),
-        flatten_layers(layers),
+        layers,
         settings["lr"],
         settings["epochs"],
     )
@@ -186,23 +186,24 @@ def _losses_by_keras(
 def iop_sorted(case: dict[str, Any]) -> None:
     """OI and OP: scores, the NLL and its gradients, from given weights."""
     logits, labels = _logits(case), _labels(case)
-    layers: Layers = []
+    layers: list[Tensor] = []
     names = ["calib_layers.0", "calib_layers.2", "fc"]
     for name in names:
         weight, bias = (tensor(case["state"][f"{name}.{part}"]) for part in ("weight", "bias"))
-        layers.append((weight.requires_grad_(), bias.requires_grad_()))
-    method = _method(case["method"])
-    parts, columns = method.prepared(logits, labels)
-    scores = method.scores(layers, parts)
-    loss = cross_entropy(scores, columns)
+        layers += [weight.requires_grad_(), bias.requires_grad_()]
+    method = _method(case["method"], weight_decay=0)
+    descending = logits.sort(dim=-1, descending=True).values
+    inputs = method.inputs(logits, descending)
+    scores = ascending_scores(inputs, descending, layers)
+    loss = method.objective(logits, labels)(layers)
     loss.backward()
     order = logits.argsort(dim=-1, stable=True)
     placed = torch.zeros_like(logits).scatter(-1, order, scores)
     actual: dict[str, Any] = {"scores": placed, "probs": placed.softmax(-1), "loss": loss}
-    state = {name: value.detach() for name, value in state_of_layers(layers).items()}
+    state = method.kept([parameter.detach() for parameter in layers], logits)
     mapped = method.apply(logits, state).softmax(-1)
     torch.testing.assert_close(mapped, placed.softmax(-1).detach(), rtol=0, atol=2e-6)
-    for name, (weight, bias) in zip(names, layers, strict=True):
+    for name, weight, bias in zip(names, layers[::2], layers[1::2], strict=True):
         actual[f"grad_{name}.weight"] = _gradient(weight)
         actual[f"grad_{name}.bias"] = _gradient(bias)
     _close(case, actual)
@@ -211,19 +212,18 @@ def iop_sorted(case: dict[str, Any]) -> None:
 def iop_diag(case: dict[str, Any]) -> None:
     """By the authors' quadrature of our integrand, whose last weight is twice as large as it is."""
     logits, labels = _logits(case), _labels(case)
-    layers: Layers = []
+    layers: list[Tensor] = []
     names = [f"integrand.net.{place}" for place in (0, 2, 4)]
     for name in names:
         weight, bias = (tensor(case["state"][f"{name}.{part}"]) for part in ("weight", "bias"))
-        layers.append((weight.requires_grad_(), bias.requires_grad_()))
-    weight, bias = layers[0]  # the second input is 0
-    used = [(weight[:, :1], bias), *layers[1:]]
+        layers += [weight.requires_grad_(), bias.requires_grad_()]
+    used = [layers[0][:, :1], *layers[1:]]  # the second input is 0
     scores = _quadrature(logits, used, last=2.0)
     loss = cross_entropy(scores, labels)
     loss.backward()
     actual: dict[str, Any] = {"scores": scores, "probs": scores.softmax(-1), "loss": loss}
     actual["offset"] = case["expected"]["offset"]  # cancels in the softmax
-    for name, (weight, bias) in zip(names, layers, strict=True):
+    for name, weight, bias in zip(names, layers[::2], layers[1::2], strict=True):
         actual[f"grad_{name}.weight"] = _gradient(weight)
         actual[f"grad_{name}.bias"] = _gradient(bias)
     _close(case, actual)

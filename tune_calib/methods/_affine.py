@@ -6,9 +6,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tune_calib.methods._descent import descended
 from tune_calib.methods._functional import weighted_mean
-from tune_calib.methods._top_versus_all import top_versus_all_losses
+from tune_calib.methods._networks import FOLD_STEPS, STEPS, descended
+from tune_calib.methods._posthoc import UNCONVERGED, Fit
+from tune_calib.methods._top_versus_all import top_versus_all_losses, top_versus_all_temperature
 from tune_calib.methods.temperature import converged
 from tune_calib.metrics.binning import at_labels
 from tune_calib.metrics.refinement import parts_of
@@ -124,34 +125,37 @@ def top_versus_all_objective(
     inputs: Tensor, labels: Tensor, affine: Affine, ridge: Ridge, weights: Tensor | None = None
 ) -> Tensor:
     """Return the mean loss of an affine map of inputs (N, C) plus its penalty."""
-    losses = top_versus_all_losses(affine(inputs), labels)
+    loss = weighted_mean(top_versus_all_losses(affine(inputs), labels), weights)
     away = ridge.weight * (affine.weight - ridge.target).square()
-    return (
-        weighted_mean(losses, weights)
-        + away.sum()
-        + ridge.intercept * affine.intercept.square().sum()
-    )
+    return loss + away.sum() + ridge.intercept * affine.intercept.square().sum()
 
 
 def top_versus_all_map(
     inputs: Tensor,
     labels: Tensor,
     ridge: Ridge,
-    start: Affine,
     weights: Tensor | None = None,
-    is_fold: bool = False,
-) -> Affine:
-    """Fit an affine map of inputs (N, C) by the mean loss; without a penalty, no intercept."""
-    has_intercept = ridge.intercept > 0
+    full_fit: Fit | None = None,
+) -> Fit:
+    """Fit an affine map of inputs (N, C) by the mean loss; without a penalty, no intercept.
+
+    It starts at the best temperature, and that of a fold at the full fit.
+    """
+    zeros = torch.zeros_like(inputs[0])
+    if full_fit is None:
+        start = [ridge.target / top_versus_all_temperature(inputs, labels, weights), zeros]
+    else:
+        start = [full_fit.state["weight"], full_fit.state["intercept"]]
 
     def objective(parameters: Sequence[Tensor]) -> Tensor:
-        intercept = parameters[1] if has_intercept else start.intercept
-        affine = Affine(parameters[0], intercept)
+        affine = Affine(parameters[0], parameters[1] if ridge.intercept else zeros)
         return top_versus_all_objective(inputs, labels, affine, ridge, weights)
 
-    parameters = [start.weight, start.intercept] if has_intercept else [start.weight]
-    best, _, is_converged = descended(objective, parameters, inputs, is_fold)
-    return Affine(best[0], best[1] if has_intercept else start.intercept, is_converged)
+    used = start if ridge.intercept else start[:1]
+    steps = STEPS if full_fit is None else FOLD_STEPS
+    best, _, is_converged = descended(objective, used, inputs.numel(), steps)
+    flags = frozenset() if is_converged else frozenset({UNCONVERGED})
+    return Fit(Affine(best[0], best[1] if ridge.intercept else zeros).state(), flags=flags)
 
 
 class _Problem:

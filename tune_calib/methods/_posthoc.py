@@ -1,14 +1,14 @@
 """Parts of post-hoc methods: fits of each classifier, their flags, and piecewise linear curves."""
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.optimize import isotonic_regression
+from scipy.optimize import isotonic_regression, minimize_scalar
 from torch import Tensor
 
 from tune_calib.methods._base import PostHocMethod
@@ -187,6 +187,21 @@ def with_confidence(logits: Tensor, confidence: Tensor) -> Tensor:
     total = (others - largest).exp().sum(-1, keepdim=True).log() + largest
     others = others - total + (-confidence).log1p()
     return keep_top(others.scatter(-1, first, confidence.log()), logits)
+
+
+def least_temperature(
+    objective: Callable[[float], float], grid: Floats, tolerance: float = 1e-8
+) -> float:
+    """Return the T that minimises an objective of log T, which need not be convex.
+
+    The best point of a grid is found first, then the best one between its neighbours.
+    """
+    best = int(np.argmin([objective(point) for point in grid.tolist()]))
+    ends = grid[max(0, best - 1)], grid[min(len(grid) - 1, best + 1)]
+    minimum = minimize_scalar(
+        objective, bounds=ends, method="bounded", options={"xatol": tolerance}
+    )
+    return float(np.exp(minimum.x))
 
 
 def stacked(parts: Sequence[Tensor]) -> Tensor:

@@ -8,14 +8,14 @@ from math import log
 
 import numpy as np
 import torch
-from scipy.optimize import minimize_scalar
 from torch import Tensor
 
 from tune_calib.methods._functional import weighted_mean
+from tune_calib.methods._posthoc import least_temperature
 from tune_calib.metrics.refinement import BOUNDS, parts_of
 
 _GRID = np.linspace(log(BOUNDS[0]), log(BOUNDS[1]), 25)  # of log T
-_NEAR = log(2)  # to be searched around a T for the log T of a fold
+_NEAR = np.array([-log(2), 0, log(2)])  # around the log T of the full fit, for that of a fold
 _LOWEST = -100.0  # logarithm, as in PyTorch
 
 
@@ -32,18 +32,9 @@ def top_versus_all_losses(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def top_versus_all_temperature(
-    logits: Tensor,
-    labels: Tensor,
-    weights: Tensor | None = None,
-    centre: float | None = None,
-    tolerance: float = 1e-8,
+    logits: Tensor, labels: Tensor, weights: Tensor | None = None, centre: float | None = None
 ) -> float:
-    """Return the T in ``BOUNDS`` that minimises the mean loss.
-
-    The loss is not convex in T: the best point of a grid is found first, then that between its
-    neighbours, unless the optimum is known to lie around a ``centre``. ``tolerance`` is that of
-    log T.
-    """
+    """Return the T in ``BOUNDS``, or near a ``centre``, that minimises the mean loss."""
 
     def objective(log_temperature: float) -> float:
         losses = []
@@ -53,11 +44,5 @@ def top_versus_all_temperature(
         return float(weighted_mean(torch.cat(losses), weights))
 
     if centre is None:
-        best = int(np.argmin([objective(point) for point in _GRID]))
-        ends = _GRID[max(0, best - 1)], _GRID[min(len(_GRID) - 1, best + 1)]
-    else:
-        ends = log(centre) - _NEAR, log(centre) + _NEAR
-    minimum = minimize_scalar(
-        objective, bounds=ends, method="bounded", options={"xatol": tolerance}
-    )
-    return float(np.exp(minimum.x))
+        return least_temperature(objective, _GRID)
+    return least_temperature(objective, log(centre) + _NEAR, tolerance=1e-3)

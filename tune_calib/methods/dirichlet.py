@@ -33,7 +33,6 @@ from tune_calib.methods._affine import (
 )
 from tune_calib.methods._functional import label_log_probs
 from tune_calib.methods._posthoc import SMALLEST, UNCONVERGED, Fit, FittedAlone
-from tune_calib.methods._top_versus_all import top_versus_all_temperature
 from tune_calib.methods.temperature import has_optimum, is_all_right
 from tune_calib.metrics.refinement import folds
 from tune_calib.spec.methods import METHODS, Params, cited
@@ -68,7 +67,7 @@ class DirichletCalibration(FittedAlone):
     def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
         inputs = self.inputs(logits)
         if self.params.top_versus_all:
-            return self._fit_top_versus_all(inputs, labels)
+            return self._fit_top_versus_all(inputs, labels, None)
         intercept, off_diagonal = self.params.intercept, self.params.off_diagonal
         maps_of_folds = None
         if intercept is None or off_diagonal is None:
@@ -103,29 +102,22 @@ class DirichletCalibration(FittedAlone):
         affine = _full(inputs, labels, penalties["off_diagonal"], intercept, start, ROUGH)
         return Fit(affine.state())
 
-    def _fit_top_versus_all(
-        self, inputs: Tensor, labels: Tensor, full_fit: Fit | None = None
-    ) -> Fit:
-        classes = inputs.shape[-1]
-        penalties = {"off_diagonal": classes * (classes - 1.0), "intercept": float(classes)}
-        for name in penalties:
-            if getattr(self.params, name) is not None:
-                penalties[name] = getattr(self.params, name)
-        if full_fit is None:
-            temperature = top_versus_all_temperature(inputs, labels)
-            start = Affine(torch.eye(classes).to(inputs) / temperature, torch.zeros_like(inputs[0]))
-        else:
-            start = Affine(full_fit.state["weight"], full_fit.state["intercept"])
+    def _fit_top_versus_all(self, inputs: Tensor, labels: Tensor, full_fit: Fit | None) -> Fit:
+        classes, (off_diagonal, intercept) = inputs.shape[-1], self._penalties_of_sums(inputs)
         target = torch.eye(classes).to(inputs)
-        weight = torch.full_like(
-            target, penalties["off_diagonal"] / max(1, classes * (classes - 1))
-        )
+        weight = torch.full_like(target, off_diagonal / max(1, classes * (classes - 1)))
         weight.fill_diagonal_(_DIAGONAL / classes)
-        ridge = Ridge(weight, target, penalties["intercept"] / classes)
-        is_fold = full_fit is not None
-        affine = top_versus_all_map(inputs, labels, ridge, start, is_fold=is_fold)
-        flags = frozenset() if affine.is_converged else frozenset({UNCONVERGED})
-        return Fit(affine.state(), penalties, flags)
+        ridge = Ridge(weight, target, intercept / classes)
+        fit = top_versus_all_map(inputs, labels, ridge, full_fit=full_fit)
+        return replace(fit, record={"off_diagonal": off_diagonal, "intercept": intercept})
+
+    def _penalties_of_sums(self, inputs: Tensor) -> tuple[float, float]:
+        """Return both penalties; by default, those for which their means become sums."""
+        classes, off_diagonal = inputs.shape[-1], self.params.off_diagonal
+        if off_diagonal is None:
+            off_diagonal = classes * (classes - 1.0)
+        intercept = self.params.intercept
+        return off_diagonal, float(classes) if intercept is None else intercept
 
     def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:
         return Affine(state["weight"], state["intercept"])(self.inputs(logits))

@@ -10,13 +10,14 @@ squared error of the probabilities. It is flagged at an end of this range.
 
 from collections.abc import Mapping
 from math import log
+from typing import ClassVar
 
 import numpy as np
-from scipy.optimize import minimize_scalar
 from torch import Tensor
 
-from tune_calib.methods._posthoc import Fit, FittedAlone, interpolate, isotonic, logarithm, stacked
+from tune_calib.methods._posthoc import Fit, FittedAlone, interpolate, least_temperature, logarithm
 from tune_calib.methods.ets import brier_scores
+from tune_calib.methods.isotonic import class_curves
 from tune_calib.methods.temperature import AT_BOUND
 from tune_calib.metrics.refinement import NEAR
 from tune_calib.spec.methods import METHODS, cited
@@ -29,20 +30,21 @@ _GRID = np.linspace(log(_BOUNDS[0]), log(_BOUNDS[1]), 21)  # of log T
 class OneVersusAllIsotonic(FittedAlone):
     """An increasing curve per class."""
 
-    def scale(self, logits: Tensor, labels: Tensor) -> float:
-        """Return the temperature of logits (N, C)."""
-        return 1.0
+    is_scaled: ClassVar[bool] = False
 
     def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
-        temperature = self.scale(logits, labels)
-        probs = (logits / temperature).softmax(-1).T.contiguous().cpu().numpy()
-        targets, ones = labels.cpu().numpy(), np.ones(len(labels))
-        curves = [isotonic(values, targets == k, ones) for k, values in enumerate(probs)]
-        state = {
-            "temperature": logits.new_tensor(temperature),
-            "knots": stacked(curves).to(logits.device),
-        }
-        return Fit(state)
+        temperature, record, flags = 1.0, {}, frozenset[str]()
+        if self.is_scaled:
+            centred = logits - logits.amax(-1, keepdim=True)
+            temperature = least_temperature(
+                lambda point: float(brier_scores(point, centred, labels).mean()), _GRID
+            )
+            record = {"temperature": temperature}
+            if not _BOUNDS[0] * NEAR < temperature < _BOUNDS[1] / NEAR:
+                flags = frozenset({AT_BOUND})
+        probs = (logits / temperature).softmax(-1)
+        knots = class_curves(probs, labels, np.ones(len(labels)))
+        return Fit({"temperature": logits.new_tensor(temperature), "knots": knots}, record, flags)
 
     def values(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:
         """Return the values (N, C) of the curves, before they are normalised."""
@@ -56,24 +58,7 @@ class OneVersusAllIsotonic(FittedAlone):
 class ScaledOneVersusAllIsotonic(OneVersusAllIsotonic):
     """A temperature, then an increasing curve per class."""
 
-    def scale(self, logits: Tensor, labels: Tensor) -> float:
-        centred = logits - logits.amax(-1, keepdim=True)
-
-        def error(log_temperature: float) -> float:
-            return float(brier_scores(log_temperature, centred, labels).mean())
-
-        # Not convex in T: find the best point of a grid, then search between its neighbours.
-        best = int(np.argmin([error(point) for point in _GRID]))
-        ends = _GRID[max(0, best - 1)], _GRID[min(len(_GRID) - 1, best + 1)]
-        minimum = minimize_scalar(error, bounds=ends, method="bounded", options={"xatol": 1e-8})
-        return float(np.exp(minimum.x))
-
-    def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
-        fit = super().fit_one(logits, labels)
-        temperature = float(fit.state["temperature"])
-        is_inside = _BOUNDS[0] * NEAR < temperature < _BOUNDS[1] / NEAR
-        flags = frozenset() if is_inside else frozenset({AT_BOUND})
-        return Fit(fit.state, {"temperature": temperature}, flags)
+    is_scaled = True
 
 
 _FORMULA = r"""

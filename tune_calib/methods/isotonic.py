@@ -19,6 +19,7 @@ from torch import Tensor
 from tune_calib.methods._posthoc import (
     Fit,
     FittedAlone,
+    Floats,
     interpolate,
     isotonic,
     logarithm,
@@ -46,16 +47,20 @@ class IsotonicCalibration(FittedAlone):
             confidence, correct = top_label(logits.softmax(-1), labels)
             curve = isotonic(confidence.cpu().numpy(), correct.bool().cpu().numpy(), weights)
             return Fit({"knots": curve[None].to(logits.device)})
-        probs = logits.softmax(-1).T.contiguous().cpu().numpy()
-        targets = labels.cpu().numpy()
-        curves = [isotonic(values, targets == k, weights) for k, values in enumerate(probs)]
-        return Fit({"knots": stacked(curves).to(logits.device)})
+        return Fit({"knots": class_curves(logits.softmax(-1), labels, weights)})
 
     def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:
         if self.params.top_versus_all:
             confidence = logits.softmax(-1).amax(-1, keepdim=True)
             return with_confidence(logits, interpolate(confidence.T, state["knots"]).T)
         return logarithm(interpolate(logits.softmax(-1).T, state["knots"]).T)
+
+
+def class_curves(probs: Tensor, labels: Tensor, weights: Floats) -> Tensor:
+    """Fit an increasing curve to each column of probabilities (N, C); return knots (C, 2, M)."""
+    columns, targets = probs.T.contiguous().cpu().numpy(), labels.cpu().numpy()
+    curves = [isotonic(values, targets == k, weights) for k, values in enumerate(columns)]
+    return stacked(curves).to(probs.device)
 
 
 METHODS.register(

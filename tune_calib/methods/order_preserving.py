@@ -17,12 +17,11 @@ and the trial is flagged if the last quarter still lowers the NLL by 0.005; thei
 five folds, of which only the last was loaded. Instead of a quadrature for each logit, whose last
 weight theirs does not halve, the integral of DIAG is taken once on 1,025 nodes over the range of
 the logits of ``calib``, exactly for a piecewise linear integrand; beyond this range, its slope is
-constant. Where rounding or a flat function makes classes equal, the top class keeps a lead of a
-millionth.
+constant. Samples are sorted before the fit, so that their order changes nothing. Where rounding or
+a flat function makes classes equal, the top class keeps a lead of a millionth.
 """
 
-from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from math import expm1, log
 
 import torch
@@ -30,19 +29,16 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
 
-from tune_calib.methods._descent import descended
-from tune_calib.methods._layers import (
+from tune_calib.methods._networks import (
     Layers,
+    NetworkMap,
+    Objective,
     evaluate_layers,
-    flatten_layers,
     initial_layers,
-    layers_of_state,
-    pair_layers,
-    state_of_layers,
+    layers_of,
 )
-from tune_calib.methods._posthoc import UNCONVERGED, Fit, FittedAlone, keep_top
-from tune_calib.methods.temperature import AT_BOUND, converged
-from tune_calib.metrics.refinement import BOUNDS, has_best_temperature
+from tune_calib.methods._posthoc import keep_top
+from tune_calib.metrics.refinement import BOUNDS
 from tune_calib.spec.methods import METHODS, Params, cited
 
 _NODES = 1025
@@ -61,50 +57,7 @@ class NarrowParams(OrderParams):
     """Units of both hidden layers."""
 
 
-class OrderPreserving(FittedAlone):
-    """A map whose network is fitted by the NLL."""
-
-    @abstractmethod
-    def initial(self, temperature: float, logits: Tensor) -> Layers:
-        """Return layers for which the map divides logits by a temperature."""
-
-    @abstractmethod
-    def prepared(self, logits: Tensor, labels: Tensor) -> tuple[dict[str, Tensor], Tensor]:
-        """Return what ``scores`` needs besides the layers, and the columns (N,) of the labels."""
-
-    @abstractmethod
-    def scores(self, layers: Layers, parts: Mapping[str, Tensor]) -> Tensor:
-        """Return the mapped logits (N, C), in the order of the columns."""
-
-    @abstractmethod
-    def kept(self, layers: Layers, logits: Tensor) -> dict[str, Tensor]:
-        """Return the state of a map fitted to logits."""
-
-    def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
-        start = self.initial(converged(logits, labels, 1e-3), logits)
-        fit = self._fit_from(start, logits, labels, is_fold=False)
-        if has_best_temperature(logits, labels):
-            return fit
-        return Fit(fit.state, fit.record, fit.flags | {AT_BOUND})
-
-    def fit_fold(self, logits: Tensor, labels: Tensor, full_fit: Fit) -> Fit:
-        return self._fit_from(layers_of_state(full_fit.state), logits, labels, is_fold=True)
-
-    def _fit_from(self, start: Layers, logits: Tensor, labels: Tensor, is_fold: bool) -> Fit:
-        parts, columns = self.prepared(logits, labels)
-
-        def objective(parameters: Sequence[Tensor]) -> Tensor:
-            loss = F.cross_entropy(self.scores(pair_layers(parameters), parts), columns)
-            for parameter in parameters:
-                loss = loss + self.params.weight_decay / 2 * parameter.square().sum()
-            return loss
-
-        best, loss, is_converged = descended(objective, flatten_layers(start), logits, is_fold)
-        flags = frozenset() if is_converged else frozenset({UNCONVERGED})
-        return Fit(self.kept(pair_layers(best), logits), {"objective": loss}, flags)
-
-
-class DiagonalOrderPreserving(OrderPreserving):
+class DiagonalOrderPreserving(NetworkMap):
     """DIAG: the same increasing function of each logit."""
 
     def initial(self, temperature: float, logits: Tensor) -> Layers:
@@ -112,29 +65,26 @@ class DiagonalOrderPreserving(OrderPreserving):
         output = slope - 1 if slope >= 1 else log(slope)
         return initial_layers([1, self.params.width, self.params.width, 1], output, logits)
 
-    def prepared(self, logits: Tensor, labels: Tensor) -> tuple[dict[str, Tensor], Tensor]:
-        nodes = _nodes_of(logits)
-        cells, shares = _cells(logits, nodes[0], nodes[1] - nodes[0])
-        return {"nodes": nodes, "cells": cells, "shares": shares}, labels
+    def objective(self, logits: Tensor, labels: Tensor) -> Objective:
+        nodes, step = _nodes(logits)
+        cells, shares = _cells(logits, nodes[0], step)
 
-    def scores(self, layers: Layers, parts: Mapping[str, Tensor]) -> Tensor:
-        slopes, step = (
-            positive_slopes(parts["nodes"], layers),
-            parts["nodes"][1] - parts["nodes"][0],
-        )
-        return _integrated(slopes, step, parts["cells"], parts["shares"])
+        def loss(layers: Layers) -> Tensor:
+            scores = _integrated(positive_slopes(nodes, layers), step, cells, shares)
+            return penalised_nll(scores, labels, layers, self.params.weight_decay)
+
+        return loss
 
     def kept(self, layers: Layers, logits: Tensor) -> dict[str, Tensor]:
-        nodes = _nodes_of(logits)
+        nodes, step = _nodes(logits)
         slopes = positive_slopes(nodes, layers)
-        knots = {"first": nodes[0], "step": nodes[1] - nodes[0], "slopes": slopes}
-        return {**state_of_layers(layers), **knots}
+        return {**super().kept(layers, logits), "first": nodes[0], "step": step, "slopes": slopes}
 
     def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:
         return keep_top(integral(logits, state).log_softmax(-1), logits)
 
 
-class PlainOrderPreserving(OrderPreserving):
+class PlainOrderPreserving(NetworkMap):
     """OP: factors of the differences of sorted logits, from the logits."""
 
     def initial(self, temperature: float, logits: Tensor) -> Layers:
@@ -146,23 +96,22 @@ class PlainOrderPreserving(OrderPreserving):
         """Return what the network reads, (N, C)."""
         return logits
 
-    def prepared(self, logits: Tensor, labels: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+    def objective(self, logits: Tensor, labels: Tensor) -> Objective:
         descending, order = logits.topk(logits.shape[-1], dim=-1)
-        places = (order == labels[:, None]).long().argmax(-1)
-        parts = {"inputs": self.inputs(logits, descending), "descending": descending}
-        return parts, logits.shape[-1] - 1 - places
+        columns = (order == labels[:, None]).flip(-1).long().argmax(-1)
+        inputs = self.inputs(logits, descending)
 
-    def scores(self, layers: Layers, parts: Mapping[str, Tensor]) -> Tensor:
-        return ascending_scores(parts["inputs"], parts["descending"], layers)
+        def loss(layers: Layers) -> Tensor:
+            scores = ascending_scores(inputs, descending, layers)
+            return penalised_nll(scores, columns, layers, self.params.weight_decay)
 
-    def kept(self, layers: Layers, logits: Tensor) -> dict[str, Tensor]:
-        return state_of_layers(layers)
+        return loss
 
     def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:
         # A sort, which ONNX has as TopK.
         descending, order = logits.topk(logits.shape[-1], dim=-1)
         inputs = self.inputs(logits, descending)
-        scores = ascending_scores(inputs, descending, layers_of_state(state)).flip(-1)
+        scores = ascending_scores(inputs, descending, layers_of(state)).flip(-1)
         placed = torch.zeros_like(logits).scatter(-1, order, scores)
         return keep_top(placed.log_softmax(-1), logits)
 
@@ -174,6 +123,14 @@ class InvariantOrderPreserving(PlainOrderPreserving):
         return descending
 
 
+def penalised_nll(scores: Tensor, columns: Tensor, layers: Layers, weight_decay: float) -> Tensor:
+    """Return the mean NLL of scores (N, C) at columns (N,) plus the penalty, in nats."""
+    loss = F.cross_entropy(scores, columns)
+    for parameter in layers:
+        loss = loss + weight_decay / 2 * parameter.square().sum()
+    return loss
+
+
 def positive_slopes(places: Tensor, layers: Layers) -> Tensor:
     """Return the integrand of DIAG at places (M,), at least 1e-8."""
     outputs = evaluate_layers(places[:, None], layers)[:, 0]
@@ -181,10 +138,12 @@ def positive_slopes(places: Tensor, layers: Layers) -> Tensor:
     return outputs.relu() + outputs.clamp(max=0).exp() + _SMALLEST_SLOPE
 
 
-def _nodes_of(logits: Tensor) -> Tensor:
+def _nodes(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """Return equidistant nodes over the range of logits, and their distance."""
     low, high = float(logits.min()), float(logits.max())
     high = max(high, low + 1e-6)
-    return torch.linspace(low, high, _NODES, dtype=logits.dtype, device=logits.device)
+    nodes = torch.linspace(low, high, _NODES, dtype=logits.dtype, device=logits.device)
+    return nodes, nodes[1] - nodes[0]
 
 
 def _cells(logits: Tensor, first: Tensor, step: Tensor) -> tuple[Tensor, Tensor]:

@@ -9,29 +9,23 @@ theirs starts near a random one, even 0; L-BFGS takes at most 100 steps (fewer w
 million logits), and the trial is flagged if the last quarter still lowers the summed error by
 0.005, where theirs takes a given number of steps of Adam; and the logits that are divided are not
 clipped, which would change the order of those above 100. The sizes of the network are those of the
-paper.
+paper. Samples are sorted before the fit, so that their order changes nothing.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-import torch
 from pydantic import Field
 from torch import Tensor
 
-from tune_calib.methods._descent import descended
-from tune_calib.methods._layers import (
+from tune_calib.methods._networks import (
     Layers,
+    NetworkMap,
+    Objective,
     evaluate_layers,
-    flatten_layers,
     initial_layers,
-    layers_of_state,
-    pair_layers,
-    state_of_layers,
+    layers_of,
 )
-from tune_calib.methods._posthoc import UNCONVERGED, Fit, FittedAlone
-from tune_calib.methods.temperature import AT_BOUND, converged
 from tune_calib.metrics.binning import at_labels
-from tune_calib.metrics.refinement import has_best_temperature
 from tune_calib.spec.methods import METHODS, Params, cited
 
 _CLIP = 100.0  # largest input of the network
@@ -50,33 +44,22 @@ class PtsParams(Params):
     """Weight of the sum of the squared weights of the hidden layers."""
 
 
-class ParametrisedTemperature(FittedAlone):
+class ParametrisedTemperature(NetworkMap):
     """A temperature for each sample, from its largest logits."""
 
-    def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
-        start = min(max(converged(logits, labels, 1e-3), _START[0]), _START[1])
+    def initial(self, temperature: float, logits: Tensor) -> Layers:
         hidden = [self.params.nodes] * self.params.layers
         sizes = [min(self.params.top, logits.shape[-1]), *hidden, 1]
-        layers = initial_layers(sizes, start, logits)
-        fit = self._fit_from(layers, logits, labels, is_fold=False)
-        if has_best_temperature(logits, labels):
-            return fit
-        return Fit(fit.state, fit.record, fit.flags | {AT_BOUND})
+        return initial_layers(sizes, min(max(temperature, _START[0]), _START[1]), logits)
 
-    def fit_fold(self, logits: Tensor, labels: Tensor, full_fit: Fit) -> Fit:
-        return self._fit_from(layers_of_state(full_fit.state), logits, labels, is_fold=True)
-
-    def _fit_from(self, start: Layers, logits: Tensor, labels: Tensor, is_fold: bool) -> Fit:
+    def objective(self, logits: Tensor, labels: Tensor) -> Objective:
         inputs, classes = self.inputs(logits), logits.shape[-1]
 
-        def objective(parameters: Sequence[Tensor]) -> Tensor:
-            layers = pair_layers(parameters)
-            loss = pts_loss(logits, labels, inputs, layers, self.params.weight_decay)
-            return classes * loss  # or the gradient would vanish with many classes
+        def scaled_loss(layers: Layers) -> Tensor:
+            # Summed over classes, or the gradient would vanish with many of them.
+            return classes * pts_loss(logits, labels, inputs, layers, self.params.weight_decay)
 
-        best, loss, is_converged = descended(objective, flatten_layers(start), logits, is_fold)
-        flags = frozenset() if is_converged else frozenset({UNCONVERGED})
-        return Fit(state_of_layers(pair_layers(best)), {"mean_error": loss / classes}, flags)
+        return scaled_loss
 
     def inputs(self, logits: Tensor) -> Tensor:
         """Return what the network reads, (N, top)."""
@@ -84,7 +67,7 @@ class ParametrisedTemperature(FittedAlone):
         return logits.topk(count, dim=-1).values.clamp(-_CLIP, _CLIP)
 
     def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:
-        return logits / pts_temperatures(self.inputs(logits), layers_of_state(state))
+        return logits / pts_temperatures(self.inputs(logits), layers_of(state))
 
 
 def pts_temperatures(inputs: Tensor, layers: Layers) -> Tensor:
@@ -98,9 +81,10 @@ def pts_loss(
     """Return the mean squared error over samples and classes plus the penalty."""
     probs = (logits / pts_temperatures(inputs, layers)).softmax(-1)
     # The squared error of a row is |p|^2 - 2 p_y + 1.
-    errors = probs.square().sum(-1) - 2 * at_labels(probs, labels) + 1
-    penalty = sum((weight.square().sum() for weight, _ in layers[:-1]), start=torch.zeros(()))
-    return errors.mean() / logits.shape[-1] + weight_decay * penalty
+    loss = (probs.square().sum(-1) - 2 * at_labels(probs, labels) + 1).mean() / logits.shape[-1]
+    for weight in layers[:-2:2]:
+        loss = loss + weight_decay * weight.square().sum()
+    return loss
 
 
 METHODS.register(

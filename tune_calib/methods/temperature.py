@@ -60,13 +60,11 @@ class TemperatureScaling(FittedAlone):
         temperature = self._best(logits, labels)
         is_at_bound = not refinement.has_best_temperature(logits, labels, self.weights)
         if self.params.fit != "nll" or self.params.top_versus_all:
-            lowest, highest = _GRID[0], _GRID[-1]
-            if self.params.top_versus_all:
-                lowest, highest = refinement.BOUNDS
-            is_inside = lowest * refinement.NEAR < temperature < highest / refinement.NEAR
+            ends = refinement.BOUNDS if self.params.top_versus_all else (_GRID[0], _GRID[-1])
+            is_inside = ends[0] * refinement.NEAR < temperature < ends[1] / refinement.NEAR
             is_at_bound = is_all_right(logits, labels) or not is_inside
-            if self.params.top_versus_all:  # of equal logits, T changes nothing
-                is_at_bound |= bool((logits.amax(-1) == logits.amin(-1)).all())
+        if self.params.top_versus_all:  # of equal logits, T changes nothing
+            is_at_bound |= bool((logits.amax(-1) == logits.amin(-1)).all())
         flags = frozenset({AT_BOUND}) if is_at_bound else frozenset()
         state = {"temperature": torch.tensor(temperature, dtype=torch.float64)}
         return Fit(state, {"temperature": temperature}, flags)
@@ -80,10 +78,10 @@ class TemperatureScaling(FittedAlone):
 
     def _best(self, logits: Tensor, labels: Tensor, full_fit: Fit | None = None) -> float:
         if self.params.top_versus_all:
-            if full_fit is None:
-                return top_versus_all_temperature(logits, labels, self.weights)
-            centre = float(full_fit.state["temperature"])
-            return top_versus_all_temperature(logits, labels, self.weights, centre, _FOLD_TOLERANCE)
+            centre = None
+            if full_fit is not None:
+                centre = float(full_fit.state["temperature"])
+            return top_versus_all_temperature(logits, labels, self.weights, centre)
         if self.params.fit == "nll":
             if full_fit is None:
                 return converged(logits, labels, weights=self.weights)

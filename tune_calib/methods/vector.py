@@ -24,12 +24,10 @@ from tune_calib.methods._affine import (
     Affine,
     Ridge,
     diagonal,
-    identity,
     scaled,
     top_versus_all_map,
 )
 from tune_calib.methods._posthoc import UNCONVERGED, Fit, FittedAlone
-from tune_calib.methods._top_versus_all import top_versus_all_temperature
 from tune_calib.methods.temperature import has_optimum, is_all_right
 from tune_calib.spec.methods import METHODS, Params, cited
 
@@ -48,7 +46,7 @@ class VectorScaling(FittedAlone):
 
     def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
         if self.params.top_versus_all:
-            return self._fit_top_versus_all(logits, labels)
+            return self._fit_top_versus_all(logits, labels, None)
         may_be_found = has_optimum(logits, labels)
         tolerance = EXACT if may_be_found else ROUGH
         start = scaled(logits, labels, self.weights)
@@ -65,20 +63,9 @@ class VectorScaling(FittedAlone):
             start = scaled(logits, labels, self.weights)
         return Fit(diagonal(logits, labels, start, ROUGH, weights=self.weights).state())
 
-    def _fit_top_versus_all(
-        self, logits: Tensor, labels: Tensor, full_fit: Fit | None = None
-    ) -> Fit:
-        if full_fit is None:
-            temperature = top_versus_all_temperature(logits, labels, self.weights)
-            start = identity(logits, 1 / temperature)
-        else:
-            start = Affine(full_fit.state["weight"], full_fit.state["intercept"])
-        ridge = Ridge(_PENALTY / logits.shape[-1], torch.ones_like(start.weight))
-        affine = top_versus_all_map(
-            logits, labels, ridge, start, self.weights, is_fold=full_fit is not None
-        )
-        flags = frozenset() if affine.is_converged else frozenset({UNCONVERGED})
-        return Fit(affine.state(), flags=flags)
+    def _fit_top_versus_all(self, logits: Tensor, labels: Tensor, full_fit: Fit | None) -> Fit:
+        ridge = Ridge(_PENALTY / logits.shape[-1], torch.ones_like(logits[0]))
+        return top_versus_all_map(logits, labels, ridge, self.weights, full_fit)
 
     def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:
         return Affine(state["weight"], state["intercept"])(logits)
