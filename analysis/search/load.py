@@ -18,13 +18,7 @@ from tune_calib.results.manifests import ReadRecord, SearchEvaluated, SearchMani
 from tune_calib.results.selection import BASELINE_AT_CHANCE, describe_no_gain, find_lost
 from tune_calib.results.tables import read_table
 from tune_calib.spec.metrics import METRICS, column
-from tune_calib.spec.names import (
-    ENDED_EARLY,
-    SEARCH_EVALUATED,
-    SEARCH_OUTCOME,
-    SHORT_BASELINE,
-    is_chance,
-)
+from tune_calib.spec.names import ENDED_EARLY, SEARCH_EVALUATED, SEARCH_OUTCOME, is_chance
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.text import format_points, nearest
 
@@ -256,5 +250,5 @@ def load_search(out: AnyPath) -> SearchResults:
     trials = read_trials(out)
     if trials.empty:
         raise UserError(f"{out} contains no results of trials")
-    trials = trials[trials["rung"] != SHORT_BASELINE]
-    return SearchResults(out, manifest, outcome, trials)
+    # Without baselines of fewer epochs.
+    return SearchResults(out, manifest, outcome, trials[trials["rung"] >= -1])

@@ -12,24 +12,21 @@ from tune_calib.results.manifests import SearchOutcome
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(7200)]
 
 KILLS = int(os.environ.get("SEARCH_KILLS", "8"))  # of each search
+_NETWORKS = ["--set", "network.augment=none", "--set", "data.train_fraction=0.25"]
+_HEADS = ["--epochs", 3, "--set", "network.augment=none", "--set", "head.augment=none"]
 SEARCHES = {
-    "race of networks": ["ce", "--race", "--seeds", 3, "--trials", 12, "--epochs", 4],
-    "halving of networks": ["ls", "--halving", 3, "--trials", 9, "--epochs", 27],
+    "race of networks": ["ce", "--race", "--seeds", 3, "--trials", 12, "--epochs", 4, *_NETWORKS],
+    "halving of networks": ["ls", "--halving", 3, "--trials", 9, "--epochs", 27, *_NETWORKS],
     "race of heads": [
-        "mac_cal", "--race", "--seeds", 3, "--trials", 16, "--population", 4,
-        "--epochs", 3, "--head-epochs", 6,
+        "retrain", "--race", "--seeds", 3, "--trials", 16, "--population", 4,
+        "--head-epochs", 6, *_HEADS,
     ],
-    "halving of heads": ["retrain", "--halving", 3, "--trials", 18, "--epochs", 3,
-                         "--head-epochs", 27],
+    "halving of heads": ["retrain", "--halving", 3, "--trials", 18, "--head-epochs", 27, *_HEADS],
 }  # fmt: skip
-SETTINGS = ["network.augment=none", "head.augment=none", "data.train_fraction=0.25"]
 
 
 def start(name, out, address):
-    words = [*SEARCHES[name], "--guard", "0.1", "--out", out, "--address", address]
-    for setting in SETTINGS:
-        if setting.partition(".")[0] != "head" or "heads" in name:
-            words += ["--set", setting]
+    words = [*SEARCHES[name], "--guard", 0.1, "--out", out, "--address", address]
     return spawn(command_line("search", *words))
 
 

@@ -16,10 +16,15 @@ NOT_GENERATED = ("frost",)  # one of them, which needs artwork
 
 SLOTS = ("data", "network", "head", "posthoc")
 
+POOL = "pool:"
+"""Beginning of the name of a pool in a comparison, e.g. ``pool:ce:ls``."""
+
 IMPORTED = "imported"
 """Name of the data set and the backbone of imported features and logits."""
 
-NOT_SETTINGS = ("seed", "method", "params", "plugin")  # keys of a slot that identify what is run
+REPORTED = ("select", "test")  # splits with metrics
+
+NOT_SETTINGS = ("seed", "method", "params", "plugin", "pool")  # keys that identify what is run
 
 SEARCH_MANIFEST = "search.json"
 SEARCH_OUTCOME = "outcome.json"

@@ -23,7 +23,7 @@ from tune_calib.spec.gpus import GPUS
 from tune_calib.spec.ladder import LADDERS
 from tune_calib.spec.methods import METHODS, MethodKind
 from tune_calib.spec.metrics import METRICS, refuse_unsearchable, searchable_metrics
-from tune_calib.spec.names import LEAST_DRAWS
+from tune_calib.spec.names import LEAST_DRAWS, POOL
 from tune_calib.spec.pipelines import MethodOrName, Pipeline
 from tune_calib.spec.recipe import RECIPES
 from tune_calib.spec.samplers import SAMPLERS
@@ -390,6 +390,8 @@ class CompareRequest(Choice, Tuning, LadderRequest):
         if self.grid and (self.tune or self.all):
             other = "tune" if self.tune else "all"
             raise ValueError(f"`grid` names the values of settings, so `{other}` does not apply")
+        if self.tune and any(each.method.startswith(POOL) for each in self.methods):
+            raise ValueError("a pool has no search; leave it or `tune` out")
         if self.tune and self.max_hours is not None:
             raise ValueError("`max_hours` does not stop the searches of `tune`; leave it out")
         return self

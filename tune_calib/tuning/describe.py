@@ -67,7 +67,7 @@ def find_needs(
     reads_shifts: bool = True,
 ) -> Needs:
     """Count remaining work; ``hours`` is the budget of a search that has one in hours."""
-    networks = [job.first.spec for job in work.networks]
+    networks = [job.first.spec for job in work.networks if not job.first.spec.members]
     if isinstance(run, SearchRun):
         return _find_needs_of_search(run, networks, hours)
     planned = len(run.planned_trials)
@@ -90,7 +90,8 @@ def _find_needs_of_search(
 ) -> Needs:
     definition, candidates = run.definition, run.definition.candidates
     stages = Stages(definition)
-    baseline = {trial.spec.network_id for trial in stages.all_baselines}
+    baselines = [*candidates.baseline(), *stages.short_baselines]
+    baseline = {trial.spec.network_id for trial in baselines}
     networks = [spec for spec in networks if spec.network_id in baseline]
     counts = count_suggestions(run.out, run.location.study_storage, run.length)
     if hours is not None:
@@ -241,7 +242,6 @@ def describe_run(run: LadderRun | SearchRun, work: RemainingWork, is_dry: bool =
         definition = run.definition
         rule = definition.objective.describe_rule()
         title = f"search of {definition.method} by {definition.sampler}: {rule}"
-        title += Stages(definition).describe()
         searched, unit = ", ".join(definition.candidates.space.settings), "suggestions"
         setting = describe_setting(run.planned_trials, None, run.resolved)
     location, left, images, time = run.location, "", "", ""

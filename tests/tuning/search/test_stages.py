@@ -66,7 +66,7 @@ def open_answered(out, question, files, **answers):
     state.files = files
     for name, value in answers.items():
         setattr(state, name, value)
-    for baseline in state.stages.all_baselines:
+    for baseline in (*state.candidates.baseline(), *state.stages.short_baselines):
         files[baseline.spec.hash] = row(seed=baseline.spec.network.seed, ece=0.5, accuracy=0.9)
     state.read_rows()
     return state
@@ -137,7 +137,7 @@ def test_a_rule_saves_epochs_and_keeps_published_points(method, rule, tmp_path):
     suggested = {h for stages in state._hashes.values() for hashes in stages for h in hashes}
     assert trained + saved == LENGTH * 27 * 3
     epochs = [e for n in state.results for e in epochs_of(state, n, slots[method])]
-    short = sum(t.spec.network.epochs for t in state.stages.all_baselines if t.rung == -2)
+    short = sum(trial.spec.network.epochs for trial in state.stages.short_baselines)
     assert sum(epochs) + short == trained
     assert len(epochs) == len(suggested & state.files.keys())
     assert f"{saved:,} saved" in describe_stages(state)[0]
@@ -276,7 +276,7 @@ def test_promotions_stop_when_short_schedules_tell_nothing(tmp_path, monkeypatch
         ("mac_cal", {"race": True, "sampler": "one-at-a-time"}, "one-at-a-time needs all"),
         ("mac_cal", {"race": True, "seeds": 1}, "at least two"),
         ("temperature", {"halving": 3}, "post-hoc"),
-        ("ls", {"halving": 12}, "1/12 of 27 epochs"),
+        ("ls", {"halving": 12}, "1/12 of the 27 epochs"),
     ],
 )
 def test_rules_that_do_not_fit_are_refused(method, changes, message):

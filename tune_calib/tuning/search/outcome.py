@@ -1,7 +1,6 @@
 """The result of a search: a file, from which its page is made."""
 
 import json
-from collections import Counter
 from collections.abc import Mapping
 from itertools import chain, pairwise
 from typing import Any
@@ -11,7 +10,6 @@ from tune_calib.files.store import Store
 from tune_calib.results.manifests import VERSION, SearchOutcome, SuggestionRecord
 from tune_calib.spec import plugins
 from tune_calib.spec.datasets import DATASETS
-from tune_calib.spec.names import SHORT_BASELINE
 from tune_calib.spec.recipe import QUICK, Recipe
 from tune_calib.spec.request import CompareRequest, format_command
 from tune_calib.spec.resolved import ResolvedRequest
@@ -75,36 +73,35 @@ def write_outcome(state: SearchState, location: RunLocation) -> None:
 
 def count_epochs(state: SearchState) -> tuple[int, int]:
     """Count the epochs that the suggestions so far have trained, and those that were saved."""
-    epochs, trained, complete = list[int](), 0, 0
     if state.candidates.kind == "posthoc":  # all of them share their networks
         return 0, 0
+    epochs, slot = list[int](), state.stages.slot
     for trials in state.stages.list_trials({}, 0):
-        epochs.append(sum(getattr(trial.spec, state.stages.slot).epochs for trial in trials))
-    for passed in state.passed.values():
-        trained += sum(epochs[: len(passed)])
-        complete += epochs[-1] if state.definition.halving else sum(epochs)
-    for trial in state.stages.all_baselines:
-        if trial.rung == SHORT_BASELINE:
-            trained += trial.spec.network.epochs
-    return trained, complete - trained
+        epochs.append(sum(getattr(trial.spec, slot).epochs for trial in trials))
+    complete = epochs[-1] if state.definition.halving else sum(epochs)
+    trained = sum(sum(epochs[: len(passed)]) for passed in state.passed.values())
+    for trial in state.stages.short_baselines:
+        trained += trial.spec.network.epochs
+    return trained, complete * len(state.passed) - trained
 
 
 def describe_stages(state: SearchState) -> list[str]:
     """Describe what ending suggestions early has saved, and how well short schedules predict."""
-    if state.stages.count < 2 or not state.passed:
+    if state.stages.count < 2:
         return []
-    counts = Counter[str](result.status for result in state.results.values())
-    early = "stopped" if state.definition.halving else "raced"
+    statuses = [result.status for result in state.results.values()]
     trained, saved = count_epochs(state)
-    share = saved / max(1, trained + saved)
     lines = [
-        f"{counts.total()} suggestions, {counts['done']} complete and {counts[early]} {early}; "
-        f"{trained:,} epochs trained, {saved:,} saved ({share:.0%})"
+        f"{len(statuses)} suggestions, {statuses.count('done')} complete; {trained:,} epochs "
+        f"trained, {saved:,} saved ({saved / max(1, trained + saved):.0%})"
     ]
     if state.definition.halving:
         taus = state.compute_taus(state.results)
         for (short, long), tau in zip(pairwise(state.stages.rungs), taus, strict=True):
-            lines.append(f"ranks at {short} and {long} epochs: {tau.describe()}")
+            line = f"ranks at {short} and {long} epochs: tau {tau.value:.2f} ({tau.pairs} promoted)"
+            if tau.is_chance:
+                line += "; it is not above chance, so no more are promoted"
+            lines.append(line)
     return lines
 
 

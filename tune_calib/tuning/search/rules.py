@@ -1,22 +1,17 @@
 """Rules that end suggestions of a search before their last stage.
 
-A suggestion passes stages, each with trials of its own. With ``race`` they are the seeds, one after
-the other (Maron and Moore, 1994; Birattari et al., 2002); with ``halving`` they are complete
-schedules of more and more epochs (Jamieson and Talwalkar, 2016; Li et al., 2018). After each stage
-a rule decides by results that do not depend on the order in which trials end.
+They decide by results that do not depend on the order in which trials end.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from math import sqrt
-from typing import Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from tune_calib.text import format_count
 from tune_calib.tuning.search.definition import Objective, SuggestionResult
 
 ALPHA = 0.05  # of each one-sided test of a race
@@ -27,28 +22,16 @@ Passed = Sequence[SuggestionResult]
 """The results of the stages that a suggestion has passed."""
 
 
-class Rule(Protocol):
-    """Decides which suggestions of a batch go on, and what the sampler reads of them."""
-
-    def select(self, stages: Mapping[int, Passed], batch_size: int) -> Collection[int]:
-        """Return the numbers of the suggestions that go on, of those whose stage is over."""
-
-    def estimate(self, stages: Passed) -> SuggestionResult:
-        """Return what the sampler reads of a suggestion that did not pass all stages."""
-
-
 class Race:
     """Excludes suggestions that are worse than the incumbent beyond the noise between seeds.
 
-    The incumbent is the best complete suggestion within the guard. After k seeds, another one has
-    the mean difference d to it in the first metric (less is better) on the same seeds. It is
-    excluded if d > t s / sqrt(k), with the quantile t of Student's distribution for ``ALPHA`` on
-    one side, and the standard deviation s of a difference at one seed. s^2 is twice the variance of
-    losses without effects of suggestion and seed, pooled over complete suggestions (within the
-    guard, if there are enough of them). Likewise it is excluded if its mean loss of accuracy
-    exceeds the guard by more than t s' / sqrt(k), with the pooled standard deviation s' of a loss
-    of accuracy between the seeds of a suggestion, and if a trial is at chance. None is excluded
-    before ``LEAST_COMPLETE`` others are complete.
+    The incumbent is the best complete suggestion within the guard. After k seeds, d is the mean
+    difference to it in the first metric on the same seeds, positive if worse. A suggestion is
+    excluded if d > t s / sqrt(k), with Student's quantile t for ``ALPHA`` on one side, and the
+    standard deviation s of a difference at one seed, pooled over complete suggestions without the
+    effects of suggestion and seed (two-way residuals). Likewise it is excluded if its mean loss of
+    accuracy exceeds the guard by more than its noise, and if a trial is at chance. After Maron and
+    Moore (1994) and Birattari et al. (2002).
     """
 
     def __init__(
@@ -67,9 +50,9 @@ class Race:
             return
         best = min(complete, key=lambda number: (objective.rank(results[number]), number))
         self.has_incumbent = best in within
-        self.losses, self.drops = self._read(passed[best])
-        pairs = [self._read(passed[number]) for number in pool]
-        losses, drops = (np.array(arrays) for arrays in zip(*pairs, strict=True))
+        self.best = self._read(passed[best])
+        # Two matrices with a row for each suggestion and a column for each seed.
+        losses, drops = np.stack([self._read(passed[number]) for number in pool], axis=1)
         count, seeds = losses.shape
         rest = losses - losses.mean(axis=0) - losses.mean(axis=1, keepdims=True) + losses.mean()
         freedom = (count - 1) * (seeds - 1)
@@ -79,12 +62,13 @@ class Race:
         self.bound = stdtrit(freedom, 1 - ALPHA) * noise
         self.bound_of_drops = stdtrit(count * (seeds - 1), 1 - ALPHA) * noise_of_drops
 
-    def _read(self, stages: Passed) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the losses in the first metric, and the losses of accuracy, by seed."""
+    def _read(self, stages: Passed) -> NDArray[np.float64]:
+        """Return losses in the first metric, and below them losses of accuracy, by seed."""
         losses = [self.objective.losses(result)[0] for result in stages]
-        return np.array(losses), np.array([result.drop for result in stages])
+        return np.array([losses, [result.drop for result in stages]])
 
     def select(self, stages: Mapping[int, Passed], batch_size: int) -> list[int]:
+        """Return the suggestions that go on."""
         return [number for number, passed in stages.items() if not self.excludes(passed)]
 
     def excludes(self, stages: Passed) -> bool:
@@ -92,82 +76,73 @@ class Race:
             return True
         if self.is_open:
             return False
-        count, mean = len(stages), _average(stages)
-        lost = self.objective.excess(mean) - self.bound_of_drops / sqrt(count)
-        worse = 0.0
-        if self.has_incumbent:
-            losses, _ = self._read(stages)
-            worse = np.mean(losses - self.losses[:count]) - self.bound / sqrt(count)
+        worse, drop = self._read(stages).mean(axis=1)
+        worse -= self.best[0, : len(stages)].mean()
         # Rounding errors must not decide.
-        return mean.at_chance or bool(round(worse, 12) > 0 or round(lost, 12) > 0)
+        is_worse = round(worse - self.bound / sqrt(len(stages)), 12) > 0
+        excess = drop - self.objective.guard - self.bound_of_drops / sqrt(len(stages))
+        at_chance = any(result.at_chance for result in stages)
+        return at_chance or (self.has_incumbent and is_worse) or round(excess, 9) > 0
 
     def estimate(self, stages: Passed) -> SuggestionResult:
-        """Return the means of the incumbent plus the mean differences on the shared seeds.
+        """Return what the sampler reads: means of the incumbent plus the mean differences to it.
 
         Without one, the differences are to the suggestion that exceeds the guard the least.
         """
-        losses, drops = self._read(stages)
-        shared = slice(len(stages))
-        loss = self.losses.mean() + np.mean(losses - self.losses[shared])
-        drop = self.drops.mean() + np.mean(drops - self.drops[shared])
+        shared = self.best[:, : len(stages)]
+        loss, drop = self.best.mean(axis=1) + (self._read(stages) - shared).mean(axis=1)
+        at_chance = any(result.at_chance for result in stages)
         value = float(self.objective.signs[0] * loss)
-        at_chance = _average(stages).at_chance
         return SuggestionResult("done", (value,), float(drop), at_chance=at_chance)
 
 
-def _average(stages: Passed) -> SuggestionResult:
-    drop = float(np.mean([result.drop for result in stages]))
-    return SuggestionResult("done", (), drop, any(result.at_chance for result in stages))
-
-
-@dataclass(frozen=True)
-class Tau:
+class Tau(NamedTuple):
     """The agreement of the ranks of two rungs over the suggestions that passed both."""
 
     value: float  # Kendall's tau-b; NaN if one rung has equal values only
-    count: int
+    pairs: int
 
     @property
     def is_chance(self) -> bool:
-        return self.count >= LEAST_PAIRS and not self.value > 0
-
-    def describe(self) -> str:
-        text = f"Kendall's tau {self.value:.2f} over {format_count(self.count, 'promotion')}"
-        return f"{text}: not above chance, so no more are promoted" if self.is_chance else text
+        return self.pairs >= LEAST_PAIRS and not self.value > 0
 
 
 def compute_taus(objective: Objective, passed: Iterable[Passed], rungs: int) -> list[Tau]:
     """Compute the agreement between each rung and the next one."""
     from scipy.stats import kendalltau  # slow to import
 
-    pairs: list[list[tuple[float, float]]] = [[] for _ in range(rungs - 1)]
+    pairs: list[list[list[float]]] = [[] for _ in range(rungs - 1)]
     for stages in passed:
-        for rung, (short, long) in enumerate(pairwise(stages)):
-            if short.status == long.status == "done":
-                pairs[rung].append((objective.losses(short)[0], objective.losses(long)[0]))
+        for of_rung, results in zip(pairs, pairwise(stages), strict=False):
+            if all(result.status == "done" for result in results):
+                of_rung.append([objective.losses(result)[0] for result in results])
     taus = []
     for of_rung in pairs:
         value = float("nan")
         if len(of_rung) > 1:
-            value = float(kendalltau(*zip(*of_rung, strict=True)).statistic)
+            value = float(kendalltau(*np.transpose(of_rung)).statistic)
         taus.append(Tau(value, len(of_rung)))
     return taus
 
 
 class Halving:
-    """Promotes the best share of each rung, unless its ranks were worthless so far."""
+    """Promotes the best share of each rung, unless its ranks were worthless so far.
+
+    After Jamieson and Talwalkar (2016) and Li et al. (2018), with complete schedules.
+    """
 
     def __init__(self, objective: Objective, factor: int, taus: Sequence[Tau]) -> None:
         self.objective, self.factor, self.taus = objective, factor, taus
 
     def select(self, stages: Mapping[int, Passed], batch_size: int) -> list[int]:
-        ranked = []
+        """Return the suggestions that go on, of a bracket of some size."""
+        ranked, rung = [], max(map(len, stages.values()))
         for number, passed in stages.items():
-            result, rung = passed[-1], len(passed)
-            if result.status == "done" and not self.taus[rung - 1].is_chance:
-                ranked.append((self.objective.rank(result), number))
-        count = max(1, batch_size // self.factor ** max(map(len, stages.values())))
+            if passed[-1].status == "done" and not self.taus[rung - 1].is_chance:
+                ranked.append((self.objective.rank(passed[-1]), number))
+        count = max(1, batch_size // self.factor**rung)
         return [number for _, number in sorted(ranked)[:count]]
 
     def estimate(self, stages: Passed) -> SuggestionResult:
+        """Return what the sampler reads: the lowest rung, which every suggestion has."""
         return stages[0]

@@ -79,8 +79,8 @@ class SearchRun:
     @cached_property
     def planned_trials(self) -> list[PlannedTrial]:
         """List the trials of the baseline and of the method's defaults."""
-        baselines = Stages(self.definition).all_baselines
-        return [*baselines, *self.definition.candidates.trials({}, 0)]
+        candidates, shorter = self.definition.candidates, Stages(self.definition).short_baselines
+        return [*candidates.baseline(), *shorter, *candidates.trials({}, 0)]
 
     def check(self) -> None:
         definition = self.definition
@@ -216,7 +216,8 @@ class SearchRun:
         """Yield the jobs of the baseline, and then of the suggestions, with those to be retried."""
         if self.retry is not None:
             state.study.retry(self.retry)
-        work = make_plan(state.stages.all_baselines, set(state.rows))
+        baselines = [*self.definition.candidates.baseline(), *state.stages.short_baselines]
+        work = make_plan(baselines, set(state.rows))
         if work.networks:
             yield JobSource("baseline", work.networks, provenance, work.head_batches)
         state.read_rows()

@@ -6,9 +6,10 @@ from itertools import chain
 
 from tune_calib.errors import UserError
 from tune_calib.spec.ladder import PlannedTrial
+from tune_calib.spec.names import SHORT_BASELINE
 from tune_calib.spec.samplers import SAMPLERS
 from tune_calib.spec.space import Point
-from tune_calib.tuning.search.definition import SearchDefinition, list_hashes
+from tune_calib.tuning.search.definition import SearchDefinition
 
 MOST_RUNGS, LEAST_EPOCHS = 3, 3
 
@@ -51,7 +52,7 @@ class Stages:
         if not (factor := self.definition.halving):
             return ()
         if self.candidates.kind == "posthoc":
-            raise UserError("shortens the training, which a post-hoc method has not", "halving")
+            raise UserError("shortens training, but a post-hoc method has no epochs", "halving")
         if f"{self.slot}.epochs" in self.candidates.space.settings:
             raise UserError(f"sets {self.slot}.epochs, which is searched here; fix it", "halving")
         epochs: int = getattr(self.candidates.trials({}, 0)[0].spec, self.slot).epochs
@@ -60,8 +61,8 @@ class Stages:
             if rungs[0] >= LEAST_EPOCHS:
                 return tuple(rungs)
         raise UserError(
-            f"trains for 1/{factor} of {epochs} epochs first, which is fewer than {LEAST_EPOCHS}; "
-            f"use more epochs (now {self.slot}.epochs={epochs}) or leave it out",
+            f"trains for 1/{factor} of the {epochs} epochs first, but needs at least "
+            f"{LEAST_EPOCHS}; raise {self.slot}.epochs, or leave it out",
             "halving",
         )
 
@@ -86,31 +87,20 @@ class Stages:
         factor = max(1, self.definition.halving)
         return [planned // factor**stage for stage in range(self.count)]
 
-    def describe(self) -> str:
-        """Describe the rule that ends suggestions early, behind that of the choice."""
-        if self.rungs:
-            *shorter, longest = map(str, self.rungs)
-            return f"; first {', then '.join(shorter)} of {longest} epochs"
-        return "; further seeds only for the best" if self.definition.race else ""
-
     @cached_property
     def baselines(self) -> list[list[PlannedTrial]]:
-        """List the trials of the baseline by stage; short networks are compared with short ones.
-
-        Those of the last stage are the baseline of the search.
-        """
+        """List the trials of the baseline by stage; short networks are compared with short ones."""
         complete = self.candidates.baseline()
         if not self.rungs or self.slot == "head":
             return [complete] * self.count
-        epochs, shorter = complete[0].spec.network.epochs, []
-        for rung in self.rungs[:-1]:
-            shorter.append(self.candidates.baseline(max(1, round(epochs * rung / self.rungs[-1]))))
+        epochs, shares = complete[0].spec.network.epochs, [n / self.rungs[-1] for n in self.rungs]
+        shorter = [self.candidates.baseline(max(1, round(epochs * n))) for n in shares[:-1]]
         return [*shorter, complete]
 
     @property
-    def all_baselines(self) -> list[PlannedTrial]:
-        trials = list(chain.from_iterable(self.baselines))
-        return list(dict(zip(list_hashes(trials), trials, strict=True)).values())
+    def short_baselines(self) -> list[PlannedTrial]:
+        trials = chain.from_iterable(self.baselines)
+        return [trial for trial in trials if trial.rung == SHORT_BASELINE]
 
     def is_exempt(self, point: Point) -> bool:
         """Return whether a point passes all stages in any case.

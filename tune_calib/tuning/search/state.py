@@ -28,7 +28,7 @@ from tune_calib.tuning.search.definition import (
     compute_means,
     list_hashes,
 )
-from tune_calib.tuning.search.rules import Halving, Race, Rule, Tau, compute_taus
+from tune_calib.tuning.search.rules import Halving, Race, Tau, compute_taus
 from tune_calib.tuning.search.stages import Stages
 from tune_calib.tuning.search.study import HIDDEN, PASSED, SearchStudy, status_of
 from tune_calib.tuning.work.executor import OVER, Resources, configuration
@@ -79,7 +79,9 @@ class SearchState:
         if self.retry is not None and self.study.find_retries(self.retry):
             return False
         is_complete = len(self.study.finished()) >= self.planned and self.count_left() == 0
-        return is_complete and self.rows.keys() >= set(list_hashes(self.stages.all_baselines))
+        return is_complete and self.rows.keys() >= set(
+            list_hashes(chain.from_iterable(self.stages.baselines))
+        )
 
     def read_rows(self, name: str = "*") -> None:
         table = read_table(self.out, "trials", name, columns=COLUMNS)
@@ -141,7 +143,7 @@ class SearchState:
         return self.planned - len(self.list_ended())
 
     def settle(
-        self, suggestion: FrozenTrial, passed: int | None = None, rule: Rule | None = None
+        self, suggestion: FrozenTrial, passed: int | None = None, rule: Race | Halving | None = None
     ) -> None:
         """Compute the result of a suggestion, and write it to the study once.
 
@@ -173,7 +175,7 @@ class SearchState:
             results.append(self.objective.summarise(list(map(self.rows.get, hashes)), baseline))
         return results
 
-    def build_rule(self, visible: Iterable[int]) -> Rule:
+    def build_rule(self, visible: Iterable[int]) -> Race | Halving:
         """Build the rule that ends suggestions, by the results of the visible ones."""
         results = {number: self.results[number] for number in visible}
         if self.definition.halving:
@@ -265,7 +267,7 @@ class Batch:
     visible: Collection[int]  # numbers of the suggestions whose results its decisions read
     active: list[FrozenTrial]  # those that have reached the stage
     stage: int = 0
-    rule: Rule | None = None  # from the first decision on
+    rule: Race | Halving | None = None  # from the first decision on
     passed: dict[int, int] = field(default_factory=dict)  # stages by number
 
 

@@ -15,7 +15,7 @@ import random
 import uuid
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from typing import Any
 
 import optuna
@@ -41,7 +41,7 @@ from tune_calib.tuning.search.storage import find_storage, lost_database, open_s
 STATUS = "status"
 RETRY_OF = "retry_of"
 PASSED = "stages"  # stages that a suggestion has passed, in a search with several
-HIDDEN = "hidden"  # numbers of earlier suggestions whose results were not known to a suggestion
+HIDDEN = "hidden"  # earlier suggestions without a result when one on networks was drawn
 GUARD = "accuracy"
 OWNER = "owner"  # attribute of a study in a database: folder and session of its driver
 DRAWS = 10  # of a sampler that repeats points, before a new one is drawn uniformly
@@ -116,7 +116,6 @@ class SearchStudy:
         trials, suggestions = self._trials(), list[FrozenTrial]()
         retries, tried = _count_retries(trials), _find_points(trials)
         visible: Study | None = None
-        hidden: dict[str, list[int]] = {}
         for number in numbers:
             if number >= len(trials):
                 if len(tried) >= self._space.size:
@@ -124,9 +123,8 @@ class SearchStudy:
                 if visible is None:
                     self._refuse_taken()
                     visible = self._copy(trials, first_hidden)
-                    hidden = self._list_hidden(trials, first_hidden)
                 first = self._definition.points[number - retries :][:1]
-                trials.append(self._suggest(visible, number, first, tried, hidden))
+                trials.append(self._suggest(visible, number, first, tried))
                 tried |= _find_points(trials[number:])
             suggestions.append(trials[number])
         return suggestions
@@ -140,31 +138,14 @@ class SearchStudy:
         visible.add_trials(seen)
         return visible
 
-    def _list_hidden(
-        self, trials: Sequence[FrozenTrial], first_hidden: int | None = None
-    ) -> dict[str, list[int]]:
-        """Return the attribute by which later decisions read what a new suggestion could read.
-
-        Those on heads read all earlier batches.
-        """
-        if self._stages.count < 2 or self._stages.slot == "head":
-            return {}
-        start = len(trials) if first_hidden is None else first_hidden
-        return {
-            HIDDEN: [t.number for t in trials if t.number >= start or not t.state.is_finished()]
-        }
-
     def _suggest(
-        self,
-        visible: Study,
-        number: int,
-        first: Sequence[Point],
-        tried: Set[FrozenPoint],
-        attributes: Mapping[str, Any],
+        self, visible: Study, number: int, first: Sequence[Point], tried: Set[FrozenPoint]
     ) -> FrozenTrial:
         """Draw a new point from the copy, or take ``first``, and add it to both studies."""
         seed = child_seed(self._definition.sampler_seed, "ask ", number) % 2**32
         visible.sampler = self._sampler.build(seed)
+        open_trials = visible.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+        hidden = [trial.number for trial in open_trials]
         for point in first:
             visible.enqueue_trial(dict(point))
         for draw in itertools.count():
@@ -181,8 +162,8 @@ class SearchStudy:
             if first or frozenset(trial.params.items()) not in tried:
                 break
             visible.tell(trial.number, state=TrialState.FAIL)  # which no sampler reads
-        for name, value in attributes.items():
-            trial.set_user_attr(name, value)
+        if self._stages.count > 1 and self._stages.slot == "network":
+            trial.set_user_attr(HIDDEN, hidden)
         self._study.add_trial(trial)
         return self._trials()[number]  # the copy may have another number
 
@@ -217,14 +198,13 @@ class SearchStudy:
         return [t for t in trials if status_of(t) == status and t.number not in retried]
 
     def retry(self, status: str) -> None:
-        hidden = self._list_hidden(self._trials())
         for trial in self.find_retries(status):
             self._study.add_trial(
                 create_trial(
                     state=TrialState.RUNNING,
                     params=trial.params,
                     distributions=trial.distributions,
-                    user_attrs={RETRY_OF: trial.number, **hidden},
+                    user_attrs={RETRY_OF: trial.number},
                 )
             )
 
