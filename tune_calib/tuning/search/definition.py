@@ -316,9 +316,9 @@ class Candidates:
         for name in self.space.settings:
             slot, _, key = name.partition(".")
             filled = getattr(plain, slot)
-            params: Mapping[str, Any] = filled.params.model_dump(mode="json")
             # The key is of the method or of the slot.
-            self.defaults[name] = params[key] if key in params else getattr(filled, key)
+            holder = filled.params if key in type(filled.params).model_fields else filled
+            self.defaults[name] = getattr(holder, key)
 
     @property
     def kind(self) -> MethodKind:
