@@ -387,7 +387,7 @@ class Sampling(Part):
     sampler: Annotated[
         Annotated[str, Name(SAMPLERS)], OptionHelp(SEARCHING, names=lambda: SAMPLERS)
     ] = "tpe"
-    """sampler of settings: tpe, random, nsga2, grid or one-at-a-time"""
+    """sampler of settings: tpe, gp, qmc, random, nsga2, grid or one-at-a-time"""
     around: Annotated[Text | None, OptionHelp(SEARCHING, "published settings", "RUN")] = None
     """search whose chosen settings `sampler` one-at-a-time varies"""
     sampler_seed: Annotated[int, OptionHelp(SEARCHING)] = Field(0, ge=0)

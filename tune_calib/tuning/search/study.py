@@ -141,7 +141,10 @@ class SearchStudy:
         """Draw a new point from the copy, or take ``first``, and add it to both studies."""
         seed = child_seed(self._definition.sampler_seed, "ask ", number) % 2**32
         visible.sampler = self._sampler.build(seed)
-        for point in first:
+        points = first
+        if self._sampler.is_sequence and not points:
+            points = self._space.sobol(1, self._definition.sampler_seed, first=number)
+        for point in points:
             visible.enqueue_trial(dict(point))
         for draw in itertools.count():
             if draw == DRAWS:
