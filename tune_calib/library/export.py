@@ -196,7 +196,10 @@ def _chosen_by_search(out: AnyPath) -> Row:
         raise UserError(f"{out} has no outcome yet; first run: tune-calib resume {out}") from None
     except DamagedFileError as error:
         raise DamagedFileError(f"{error}; write it again: tune-calib report {out}") from None
-    if outcome.asked != read_search_manifest(out).trials:  # the search was extended since
+    manifest = read_search_manifest(out)
+    if manifest.replay:
+        raise UserError(f"{out} was replayed: its trials were not trained")
+    if outcome.asked != manifest.trials:  # the search was extended since
         raise UserError(f"{out} is not finished; first run: tune-calib resume {out}")
     within = {record.number: record for record in outcome.suggestions if record.is_within}
     if outcome.chosen is None or outcome.chosen not in within:

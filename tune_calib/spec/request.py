@@ -409,6 +409,13 @@ class Sampling(Part):
     trials: Annotated[int, OptionHelp(SEARCHING)] = Field(64, ge=1)
     """number of suggestions to try"""
     grid: Grid = None
+    replay: Annotated[LocalPath | None, OptionHelp(SEARCHING)] = None
+    """table that answers the trials, which are not trained (see docs/benchmarks)"""
+    replay_answer: Annotated[
+        Literal["surrogate", "nearest"],
+        OptionHelp(SEARCHING, names=lambda: ("surrogate", "nearest")),
+    ] = "surrogate"
+    """answer of a replay: surrogate, or the nearest point of the table not used yet"""
 
     @model_validator(mode="after")
     def _grid_fits(self) -> "Sampling":
@@ -441,6 +448,13 @@ class SearchRequest(Retry, Storage, Sampling, TrialsRequest):
     method: Annotated[Pipeline, OptionHelp(names=lambda: SPACES)]
     """method with a search space (see: tune-calib list spaces), or a pipeline such as ls+mac_cal"""
     own_recipes: OwnRecipes = False
+
+    @model_validator(mode="after")
+    def _fits_replay(self) -> "SearchRequest":
+        for name in [*TrainingRequest.model_fields, "own_recipes", "gpus", "at_once"]:
+            if self.replay and getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(f"`replay` takes `{name}` from its table; leave it out")
+        return self
 
 
 class Continuation(Acceptance, Storage):

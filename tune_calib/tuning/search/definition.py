@@ -138,6 +138,7 @@ class SearchDefinition:
     lag: int = 2
     grid: Mapping[str, Sequence[Choice]] = field(default_factory=dict)  # the user's values
     around: Point = field(default_factory=dict)  # of a local sampler, if not the defaults
+    replay: Mapping[str, str] = field(default_factory=dict)  # digest of a table, and the answer
 
     @cached_property
     def record(self) -> SearchRequestRecord:
@@ -157,6 +158,8 @@ class SearchDefinition:
             plain["grid"] = self.grid
         if self.around:
             plain["around"] = self.around
+        if self.replay:
+            plain["replay"] = self.replay
         # With another version of a plug-in it is another search, also in a database.
         if contents := self.plugins:
             plain["plugins"] = sorted(contents)
@@ -229,6 +232,7 @@ class SearchDefinition:
             lag=record.lag,
             grid=record.grid,
             around=record.around,
+            replay=record.replay,
         )
 
 

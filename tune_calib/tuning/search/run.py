@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 from analysis.search.load import load_search as read_results
 from tune_calib.engine.head_batch import HEAD_THREADS
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.files.paths import AnyPath, parse_path
+from tune_calib.files.paths import AnyPath, expand_path, parse_path
 from tune_calib.results.folders import describe_unloaded, read_identity, read_search_manifest
-from tune_calib.results.manifests import VERSION, CommandRecord, SearchManifest
+from tune_calib.results.manifests import VERSION, CommandRecord, ReplayRecord, SearchManifest
 from tune_calib.spec import plugins
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.names import IN_PROCESS, JOURNAL, SEARCH_EVALUATED, SEARCH_MANIFEST
@@ -82,6 +82,10 @@ class SearchRun:
 
     def check(self) -> None:
         definition = self.definition
+        if definition.replay:
+            from tune_calib.tuning.search.replay import check_table  # imports scikit-learn
+
+            check_table(definition, self.location.replay["path"])
         if not self.location.uses_ray and self.at_once > 1:
             raise UserError(
                 f"{self.at_once} needs Ray: with `address` {IN_PROCESS} trials run one by one",
@@ -148,6 +152,12 @@ class SearchRun:
         store = None
         if location.store != location.out / "store":
             store = str(location.store.resolve())
+        further: dict[str, Any] = {}
+        if location.replay:
+            from tune_calib.tuning.work.replay import load_table  # imports scikit-learn
+
+            r2 = load_table(location.replay["path"]).record.r2
+            further["replay"] = ReplayRecord(**location.replay, r2=r2)
         return SearchManifest(
             version=VERSION,
             search=definition.identity,
@@ -165,10 +175,13 @@ class SearchRun:
             study_storage=location.study_storage and mask_url(location.study_storage),
             titles=titles(definition.candidates.baseline(), location),
             **origin_records(self.resolved, self.plugins),
+            **further,
         )
 
     def read_files(self, is_dry: bool) -> "SearchRun":
         """Return the run with the content of the files that its settings name."""
+        if self.location.replay:
+            return self
         data_root, store = self.location.data_root, self.location.store
         resolved = resolve_files(self.resolved, data_root, store, is_dry=is_dry)
         if resolved.imports:
@@ -265,6 +278,14 @@ def build_search_run(request: SearchRequest, resolved: ResolvedRequest, command:
     center: Point = {}
     if request.around and not (center := read_results(parse_path(request.around)).chosen):
         raise UserError(f"{request.around} has no chosen settings", "around")
+    replayed: dict[str, str] = {}
+    if request.replay:
+        from tune_calib.tuning.search.replay import load_table, read_request
+
+        path, answer = str(expand_path(request.replay).resolve()), request.replay_answer
+        replayed = {"table": load_table(path).digest, "answer": answer}
+        resolved = read_request(path, resolved.seeds)
+        location = replace(location, address=IN_PROCESS, replay={"path": path, "answer": answer})
     definition = SearchDefinition(
         method=request.method,
         resolved=resolved,
@@ -274,6 +295,7 @@ def build_search_run(request: SearchRequest, resolved: ResolvedRequest, command:
         population=request.population,
         grid=request.grid or {},
         around=center,
+        replay=replayed,
     )
     tries_all = request.grid or SAMPLERS[request.sampler].is_local
     return SearchRun(
@@ -310,6 +332,8 @@ def load_search(out: AnyPath, study_storage: str | None, address: str | None = N
         ),
         study_storage=find_storage(out, study_storage, manifest.study_storage),
     )
+    if manifest.replay:
+        location = replace(location, address=IN_PROCESS, replay=manifest.replay.location)
     at_once = manifest.at_once
     if address is not None and IN_PROCESS in (address, manifest.address):
         at_once = count_at_once(definition, location)

@@ -249,8 +249,12 @@ class StudySource:
                     self.queue.append(Job(f"{prefix}-{trial.spec.hash}", (trial,), title=title))
             self.open.append(batch)
             self._settle()
-        self.running[trial_id] = self.queue.popleft()
-        return configuration(self.provenance, self.running[trial_id].config())
+        job = self.running[trial_id] = self.queue.popleft()
+        config = job.config()
+        if self.provenance.replay:
+            numbers = range(1 + max(trial.rung for trial in job.trials))
+            config["points"] = [item.params for item in self.state.study.suggestions(numbers)]
+        return configuration(self.provenance, config)
 
     def end(self, trial_id: str) -> None:
         self.state.collect(self.running.pop(trial_id))
