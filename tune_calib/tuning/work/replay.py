@@ -93,7 +93,10 @@ class Forest:
         self.trees.fit(inputs, (outputs - self.mean) / self.spread)
 
     def predict(self, inputs: Array) -> Array:
-        return np.asarray(self.trees.predict(inputs)) * self.spread + self.mean
+        # The forest's own method takes forty times as long for a few rows.
+        rows = inputs.astype(np.float32)
+        outputs = [tree.tree_.predict(rows)[..., 0] for tree in self.trees.estimators_]
+        return np.mean(outputs, axis=0) * self.spread + self.mean
 
 
 @dataclass(frozen=True, eq=False)
