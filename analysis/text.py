@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol, SupportsFloat
 
 from tune_calib.spec.metrics import METRICS, Metric, format_value
-from tune_calib.spec.names import STATUSES
+from tune_calib.spec.names import ENDED_EARLY, STATUSES
 
 # Marks of the best (1) and the second (2) cell of a column, by format.
 MARKS = {
@@ -179,7 +179,8 @@ def minus(text: str) -> str:
 
 
 def by_status(counts: Counter[str]) -> dict[str, int]:
-    return {status: counts[status] for status in (*STATUSES, "missing") if counts[status] > 0}
+    statuses = (*STATUSES, *ENDED_EARLY, "missing")
+    return {status: counts[status] for status in statuses if counts[status] > 0}
 
 
 def format_counts(counts: Mapping[str, int]) -> str:

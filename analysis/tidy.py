@@ -250,6 +250,26 @@ def match_seeds(rows: pd.DataFrame, names: Sequence[str] = SEEDS) -> pd.DataFram
     return pd.DataFrame(values, index=seeds.index).set_axis(seeds.set_index([*names]).index)
 
 
+def pooled_seeds(run: Run) -> dict[str, int]:
+    """Return how many network seeds each pool of a rung has, by the labels of rungs with pools."""
+    seeds = {}
+    networks: dict[int, str] = run.trials.groupby("rung")["network"].first().to_dict()
+    for rung, network in networks.items():
+        if pool := json.loads(network).get("pool"):
+            members = {member.get("seed") for member in pool["members"]}
+            seeds[run.labels[rung]] = len(members)
+    return seeds
+
+
+def repeat_pools(run: Run, values: pd.DataFrame) -> pd.DataFrame:
+    """Repeat the values of pools, in columns by label, for each network seed of their members."""
+    for label, seeds in pooled_seeds(run).items():
+        if "network_seed" in values.index.names:
+            places = values.index.get_level_values("network_seed") // seeds
+            values[label] = values[label].groupby(places).transform("first")
+    return values
+
+
 def tied(values: Any) -> Any:
     """Return a frame or an array without last bits, so that equal classifiers tie."""
     return values.round(12)
@@ -293,6 +313,10 @@ def _read_slot(slot: str, text: str) -> dict[str, Any]:
     values.pop("seed", None)
     if slot == "data":
         values.pop("split_seed", None)
+    if pool := values.pop("pool", None):
+        values["pooled"] = f"{len(pool['members'])} members, mean of {pool['average']}"
+        if "posthoc" in pool:
+            values["pooled"] += f" after {pool['posthoc']['method']} of each"
     values.update(values.pop("params", {}))
     plain = (bool, int, float, str)
     return {

@@ -25,7 +25,7 @@ from analysis.compare.intervals import ALPHA, Floats, half_width, over_both
 from analysis.compare.network_check import compute_network_check, explain_rival
 from analysis.load import Run, cached_per_run
 from analysis.shifts import read_draws
-from analysis.tidy import parted, tidy, tied
+from analysis.tidy import parted, pooled_seeds, tidy, tied
 from tune_calib.spec.metrics import METRICS, column
 from tune_calib.spec.reproduction import Claim, Comparison
 
@@ -102,10 +102,11 @@ def _decide(undecided: Verdict, changes: Changes, comparisons: int) -> Verdict:
     gain = gain_of(undecided.comparison, mean)
 
     def is_enough(seeds: int) -> bool:
-        return len(values) > 1 and half_width(float(values.std(ddof=1)), seeds, error) < abs(gain)
+        spread = float(values.std(ddof=1)) / math.sqrt(seeds)
+        return half_width(spread, seeds - 1, error) < abs(gain)
 
     needed = None
-    if is_enough(_MANY):
+    if len(values) > 1 and is_enough(_MANY):
         needed = bisect_left(range(_MANY), True, lo=MIN_PAIRS, key=is_enough)
     if len(values) < MIN_PAIRS and not changes.is_one:
         why = f"{len(values)} of at least {MIN_PAIRS} seeds"
@@ -159,6 +160,9 @@ def measure(run: Run, comparison: Comparison, than: str) -> Changes:
     if comparison.kind == "rank":
         values = tied(values.dropna()).rank(axis=1, ascending=METRICS[metric].is_less_better)
     values = values[list(weights)].dropna()
+    span = max((n for label, n in pooled_seeds(run).items() if label in weights), default=1)
+    if span > 1:
+        values = values.groupby(values.index // span).mean()
     number = comparison.number if len(weights) == 1 else 0.0
     change = tied(values @ pd.Series(weights) - number).to_numpy()
     basis = str(values.index.name).replace("_seed", "s")
@@ -176,11 +180,13 @@ def measure(run: Run, comparison: Comparison, than: str) -> Changes:
         return replace(changes, why=why)
     draws, error = np.array([]), 0.0
     if is_of_samples:
-        draws, error = _sample_error(run, comparison, weights, values.index)
+        draws, error = _sample_error(run, comparison, weights, values.index, span)
     if math.isnan(error):
         return replace(changes, why=NO_ERROR)
     if is_of_samples and set(weights) <= set(matched.fixed):
         changes = replace(changes, values=change[:1], is_one=True)
+    if span > 1 and len(change) < MIN_PAIRS:  # the spread over two pools says little
+        changes = replace(changes, values=change.mean(keepdims=True), is_one=True)
     return replace(changes, error=error, draws=draws)
 
 
@@ -198,7 +204,11 @@ def gain_of(comparison: Comparison, value: float) -> float:
 
 
 def _sample_error(
-    run: Run, comparison: Comparison, weights: Mapping[str, float], blocks: "pd.Index[int]"
+    run: Run,
+    comparison: Comparison,
+    weights: Mapping[str, float],
+    blocks: "pd.Index[int]",
+    span: int,  # seeds of a block
 ) -> tuple[Floats, float]:
     """Return the mean sum on draws of the test samples, and its standard error; NaN if unknown.
 
@@ -210,7 +220,7 @@ def _sample_error(
     rows, draws = _drawn(run, metric, split or "test")
     is_rank = comparison.kind == "rank"
     labels = list(run.labels.values()) if is_rank else list(weights)
-    hashes = {label: _hashes(rows[rows["method"] == label], blocks) for label in labels}
+    hashes = {label: _hashes(rows[rows["method"] == label], blocks, span) for label in labels}
     drawn_blocks = []
     for trials in zip(*hashes.values(), strict=True):
         if all(trials) and draws.keys() >= set(chain.from_iterable(trials)):
@@ -264,7 +274,7 @@ def _drawn(run: Run, metric: str, split: str) -> tuple[pd.DataFrame, dict[str, F
     return tidy(run, [metric], split), read_draws(run.out, metric, split)
 
 
-def _hashes(rows: pd.DataFrame, blocks: "pd.Index[int]") -> list[list[str]]:
-    name = str(blocks.name)
-    shared = rows.loc[rows[name].isna(), "spec_hash"].tolist()
-    return [rows.loc[rows[name] == block, "spec_hash"].tolist() or shared for block in blocks]
+def _hashes(rows: pd.DataFrame, blocks: "pd.Index[int]", span: int) -> list[list[str]]:
+    seeds = rows[str(blocks.name)]
+    shared = rows.loc[seeds.isna(), "spec_hash"].tolist()
+    return [rows.loc[seeds // span == block, "spec_hash"].tolist() or shared for block in blocks]

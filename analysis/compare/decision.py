@@ -15,15 +15,14 @@ from typing import Literal
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
 from analysis.compare.claims import NO_ERROR, Changes, measure
 from analysis.compare.hypotheses import MIN_PAIRS, UNITS, format_change, holm
-from analysis.compare.intervals import ALPHA, Floats, noise_floors
+from analysis.compare.intervals import ALPHA, Floats, half_width, noise_floors, p_of_both
 from analysis.load import Run
 from analysis.tables.latex import label_of
 from analysis.tables.table import Table
-from analysis.text import Cell, full_stops
+from analysis.text import LEAST_P, Cell, full_stops
 from analysis.tidy import parted
 from tune_calib.errors import UserError
 from tune_calib.spec.metrics import METRICS
@@ -79,6 +78,12 @@ class Decision:
         metric = METRICS[self.metric]
         return f"{metric.scale * self.margin:.3g}{UNITS[metric.unit]}"
 
+    @property
+    def sentence(self) -> str:
+        """Return the decision as a sentence for a paper, with one interval and one p."""
+        text = f"By the {METRICS[self.metric].title}, {self.method} is "
+        return f"{text}{self.relation_to(self.reference)}; what varies: {self.over}."
+
     def relation_to(self, name: str) -> str:
         relation = {
             "equivalent": f"equivalent to {name} within {self.margin_text}",
@@ -87,7 +92,13 @@ class Decision:
         size, low, high = (
             format_change(self.metric, value) for value in (self.difference, self.low, self.high)
         )
-        details = self.why or f"{_percent(self.level)} interval {low} to {high}"
+        details = self.why
+        if not details:
+            p = self.p_equivalent if self.outcome == "equivalent" else self.p
+            holm_name = " (Holm)" if self.level > 1 - ALPHA else ""
+            sign = "" if p < LEAST_P else "= "
+            details = f"{_percent(self.level)} interval {low} to {high}"
+            details += f", p{holm_name} {sign}{Cell.p(p).text}"
         if not np.isnan(self.difference):
             details = f"difference {size}{UNITS[METRICS[self.metric].unit]}, {details}"
         return f"{relation} ({details})"
@@ -188,20 +199,14 @@ def _test(comparison: Comparison, change: Changes, margin: float | None, alpha: 
     if change.why or 1 < pairs < MIN_PAIRS:
         why = change.why or f"{pairs} of at least {MIN_PAIRS} {decision.basis}"
         return replace(decision, why=why)
-    spread = float(change.values.std(ddof=1)) if pairs > 1 else 0.0
-    error = change.error * (_KINKS if METRICS[metric].is_distance else 1)
+    spread = float(change.values.std(ddof=1)) / math.sqrt(pairs) if pairs > 1 else 0.0
     if decision.basis == "splits":
         # Halves of one pool share half of their samples: the variance of their mean is (1 / n + 1)
         # times that of a split (Nadeau and Bengio, Machine Learning 2003).
-        error = math.hypot(error, spread)
-    # The variances over pairs and samples add up. By these degrees of freedom, the quantile is to
-    # first order the mean of those of both parts, weighted by their variances (Cochran, Biometrics
-    # 1964): in simulations, the coverage of Welch's and Satterthwaite's was 92 to 93 %.
-    variance = spread**2 / pairs
-    total = max(variance + error**2, 1e-24)  # equal classifiers differ by 0
-    freedom = (pairs - 1) * total / variance if variance else math.inf
-    error = math.sqrt(total)
-    half = stats.t.ppf(1 - alpha / 2, freedom) * error
+        spread *= math.sqrt(1 + pairs)
+    error = change.error * (_KINKS if METRICS[metric].is_distance else 1)
+    error = max(error, 1e-12)  # equal classifiers differ by 0
+    half = half_width(spread, pairs - 1, error, alpha)
     # The means without and with the part that is due to the noise floors.
     least = change.mean - max(change.excess, 0.0)
     most = change.mean - min(change.excess, 0.0)
@@ -211,8 +216,8 @@ def _test(comparison: Comparison, change: Changes, margin: float | None, alpha: 
         decision,
         low=float(least - half),
         high=float(most + half),
-        p=float(2 * stats.t.sf(beyond / error, freedom)),
-        p_equivalent=min(1.0, float(2 * stats.t.sf(inside / error, freedom))),
+        p=float(p_of_both(beyond, spread, pairs - 1, error)),
+        p_equivalent=float(p_of_both(max(inside, 0.0), spread, pairs - 1, error)),
     )
 
 
@@ -244,6 +249,10 @@ def describe_rules(decisions: Sequence[Decision]) -> list[str]:
     lines = [f"What varies: {over}" for over in dict.fromkeys(map(attrgetter("over"), tested))]
     if first.basis in ("heads", "samples"):
         lines.append("The decisions are about this network, not about others")
+    if first.basis == "splits":
+        lines.append("The decisions are about the networks of this run, not about others")
+    else:
+        lines.append("The draw of select and calib does not enter (--split-seeds 5 repeats it)")
     correction, level = "", "Intervals: 95 %"
     if len(decisions) > 1:
         correction = f", with Holm's correction over {len(decisions)} comparisons"

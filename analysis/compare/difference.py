@@ -43,6 +43,8 @@ def difference(
         for label, decision in zip(shared, decisions, strict=True):
             means = {"first": pairs[label]["a"].mean(), "second": pairs[label]["b"].mean()}
             test = compare_pairs(metric, pairs[label], "t") | {"decision": decision.outcome}
+            if a.why_no_test or b.why_no_test:
+                test |= {"low": decision.low, "high": decision.high, "p": decision.p}
             rows.append({"rung": label, "metric": metric, **means, **test})
         if lines := describe_rules(decisions):
             rules.append(f"Decisions on {METRICS[metric].title}: {'; '.join(lines)}")

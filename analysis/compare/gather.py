@@ -194,6 +194,7 @@ class Matched(Flagged):
     fixed: tuple[str, ...] = ()  # methods with one trial, whose value is repeated in every block
     notes: tuple[str, ...] = ()  # the network check and missing trials
     flags: Mapping[str, list[str]] = field(default_factory=dict)
+    why_no_test: str = ""  # why the spread over blocks tests nothing; empty if it does
 
 
 @cached_per_run
@@ -211,7 +212,7 @@ def over_seeds(run: Run, metric: str, split: str = "test") -> Matched:
     # The network's own head has no head seed, and no split seed where only select and calib are
     # drawn; its value is repeated in every block.
     values = tidy.match_seeds(rows, [block]).sort_index()
-    values = values.reindex(columns=list(run.labels.values()))
+    values = tidy.repeat_pools(run, values.reindex(columns=list(run.labels.values())))
     fixed = tuple(rows[rows[block].isna()].dropna(subset="value")["method"].unique())
     notes = [f"{method} has one trial, which is repeated in every block" for method in fixed]
     unit = "network seed" if run.manifest.paired_seeds else "network seed, head seeds averaged"
@@ -226,7 +227,10 @@ def over_seeds(run: Run, metric: str, split: str = "test") -> Matched:
             "method is better on these samples, not on new ones."
         )
     notes += [f"{compute_network_check(run).sentence}.", *tidy.incomplete(run, metric)]
-    return Matched(metric, unit, values, fixed, tuple(notes), tidy.flags_of_methods(rows))
+    flags, why = tidy.flags_of_methods(rows), ""
+    if block == "head_seed" or (block == "split_seed" and run.has_one_network):
+        why = "blocks on one network share its test samples, which only a decision takes as chance"
+    return Matched(metric, unit, values, fixed, tuple(notes), flags, why)
 
 
 def over_columns(table: Scores) -> Matched:

@@ -36,7 +36,10 @@ def compare(matched: Matched, baseline: str, test: str) -> pd.DataFrame:
     rows = []
     for method in matched.values.columns.drop(baseline):
         pairs = matched.values[[method, baseline]].dropna()
-        rows.append({"method": str(method)} | compare_pairs(matched.metric, pairs, test))
+        row = compare_pairs(matched.metric, pairs, test)
+        if matched.why_no_test:
+            row |= {"low": np.nan, "high": np.nan, "p": np.nan, "statement": matched.why_no_test}
+        rows.append({"method": str(method)} | row)
     table = pd.DataFrame(rows)
     table.insert(len(table.columns) - 1, "p_holm", holm(table["p"]))
     return table
@@ -163,7 +166,7 @@ def friedman(matched: Matched) -> Friedman:
         notes.append(f"{lost} blocks left out, since a method has no number there")
     is_less_better = METRICS[matched.metric].is_less_better
     ranks = complete.rank(axis="columns", ascending=is_less_better)
-    means, why = ranks.mean(), _explain_no_ranks(ranks)
+    means, why = ranks.mean(), matched.why_no_test or _explain_no_ranks(ranks)
     result = Friedman(
         matched.metric, matched.unit, len(complete), ranks=means, statement=why, notes=tuple(notes)
     )

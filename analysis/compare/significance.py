@@ -18,6 +18,7 @@ from analysis.tables.latex import label_of
 from analysis.tables.render import View, json_records
 from analysis.tables.table import Table
 from analysis.text import LEAST_P, NOTHING, Cell, Record, full_stops, records_of
+from analysis.tidy import pooled_seeds
 from tune_calib.errors import UserError
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.metrics import METRICS, column
@@ -66,6 +67,8 @@ def for_report(run: Run, test: str) -> list[DeclaredTest]:
     if len(run.rungs) < 2 or not are_rivals(run):
         return []
     matched = over_seeds(run, "ece")
+    # A pool covers several blocks; decisions on pools have a table of their own.
+    matched = replace(matched, values=matched.values.drop(columns=list(pooled_seeds(run))))
     if matched.values.notna().any().sum() < 2:
         return []
     if run.base_note:
@@ -114,7 +117,10 @@ def view(verdict: DeclaredTest) -> View:
         "sd": map(cell, spreads["sd"]),
         "95 % interval of the mean (t)": map(span, spreads["low"], spreads["high"]),
     }
-    caption = f"{head}: mean and spread of each method over blocks."
+    caption = (
+        f"{head}: mean and spread of each method over blocks, for the same test samples. Neither "
+        "spread nor interval is that of a difference, of other test samples or of other networks."
+    )
     spread = Table("spread", caption, records_of(columns), label=f"{label}-spread")
     if result is None:
         key, first, table = "comparisons", _TESTS[verdict.test][2], verdict.comparisons
@@ -138,7 +144,12 @@ def view(verdict: DeclaredTest) -> View:
     heads = ["p", "p (Holm)", first, "95 % interval", "pairs"]
     tables = [spread, Table(key, caption, records, first=heads, label=label, is_main=True)]
     if verdict.decisions:
-        tables.append(decisions_table(verdict.decisions, f"against {verdict.baseline}"))
+        decided = decisions_table(verdict.decisions, f"against {verdict.baseline}")
+        sentences = [decision.sentence for decision in verdict.decisions]
+        tables.append(replace(decided, notes=sentences))
+    if verdict.decisions and matched.why_no_test:
+        notes = [*full_stops([f"No other test: {matched.why_no_test}", *matched.notes]), *sentences]
+        tables = [spread, replace(tables[-1], is_main=True, notes=notes)]
     frame = spreads.merge(numbers, on="method", how="left")
     return View(tables, _content(verdict), frame)
 
@@ -201,7 +212,9 @@ def _content(verdict: DeclaredTest) -> dict[str, Any]:
     }  # fmt: skip
     if (result := verdict.friedman) is None:
         content["comparisons"] = json_records(verdict.comparisons)
-        content["decisions"] = json_records(pd.DataFrame(verdict.decisions))
+        decided = pd.DataFrame(verdict.decisions)
+        decided["sentence"] = [decision.sentence for decision in verdict.decisions]
+        content["decisions"] = json_records(decided)
     else:
         test: dict[str, Any] = {"blocks": result.blocks}
         for name in ("statistic", "p", "critical_difference"):

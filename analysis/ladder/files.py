@@ -15,6 +15,7 @@ from analysis.compare.decision import decide_sums
 from analysis.compare.effects import METRICS_OF_EFFECTS
 from analysis.compare.hypotheses import PAIRED_TESTS
 from analysis.compare.network_check import compute_network_check
+from analysis.compare.pools import pools_table
 from analysis.figure import LADDER_FIGURES, Figure
 from analysis.ladder import shift_tables, tables
 from analysis.ladder.means import is_comparable, ladder_table
@@ -68,7 +69,9 @@ def write_files(run: Run, test: str | None, options: Sequence[str], folder: Path
         folder, _texts(results), in_order(LADDER_FIGURES), results, make_page
     )
     parts: list[Part] = [tables.ladder(run)]
-    for table in (shift_tables.learning_table(run), tables.recipes(run), _tuned_table(run)):
+    for table in (
+        pools_table(run), shift_tables.learning_table(run), tables.recipes(run), _tuned_table(run)
+    ):  # fmt: skip
         if table.records:
             parts += [table.caption, replace(table, caption="")]
     if commands := _list_commands(run):
@@ -196,6 +199,7 @@ def _texts(results: LadderResults) -> dict[str, str]:
     for shift in shift_tables.shift_tables(run):
         files |= in_files(shift_tables.table(run, shift), shift_tables.means(run, shift))
     files |= in_files(shift_tables.learning_table(run), shift_tables.curve(run))
+    files |= in_files(pools_table(run))
     last = last_epochs(run, results.statistics)
     files |= in_files(samples(run, last), last)
     if run.manifest.design is not None:
@@ -222,7 +226,7 @@ def page(
     main = tables.ladder(run).with_requested().without_blank()
     main = replace(main, notes=tables.notes(run), caption=main.caption.partition("\n")[2])
     is_evaluation = run.out.name == EVALUATION and (run.out.parent / SEARCH_MANIFEST).exists()
-    main_tables = [main, _tuned_table(run), shift_tables.learning_table(run)]
+    main_tables = [main, pools_table(run), _tuned_table(run), shift_tables.learning_table(run)]
     main_tables += [tables.drawn_intervals(run), tables.recipes(run)]
     shifts = [shift_tables.table(run, shift) for shift in shift_tables.shift_tables(run)]
     tested: dict[str, Table] = {}  # the table of spreads is that of every test

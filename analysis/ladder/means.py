@@ -10,7 +10,7 @@ from analysis.compare.intervals import noise_floors
 from analysis.load import Run, cached_per_run
 from analysis.published import published
 from analysis.text import NOTHING, Cell, format_counts, rounded
-from analysis.tidy import column_in, match_seeds, planned_trials
+from analysis.tidy import column_in, match_seeds, planned_trials, repeat_pools
 from tune_calib.spec.metrics import AT_VALUE, METRICS, column
 from tune_calib.spec.names import count_flags, is_never_best
 from tune_calib.text import format_count
@@ -73,8 +73,9 @@ def match_values(run: Run, metric: str, split: str = "test") -> pd.DataFrame:
     """Return the values of each rung, in a column by index, with a row per combination of seeds."""
     rows = planned_trials(run)
     values = rows.get(column_in(rows, split, metric), pd.Series(dtype=float))
-    matched = match_seeds(rows.assign(method=rows["rung"], value=values.astype(float)))
-    return matched.reindex(columns=list(run.labels))  # an import may lack a rung
+    matched = match_seeds(rows.assign(value=values.astype(float)))
+    matched = matched.reindex(columns=list(run.labels.values()))  # an import may lack a rung
+    return repeat_pools(run, matched).set_axis(list(run.labels), axis="columns")
 
 
 def _change(

@@ -18,7 +18,7 @@ from tune_calib.results.manifests import ReadRecord, SearchEvaluated, SearchMani
 from tune_calib.results.selection import BASELINE_AT_CHANCE, describe_no_gain, find_lost
 from tune_calib.results.tables import read_table
 from tune_calib.spec.metrics import METRICS, column
-from tune_calib.spec.names import SEARCH_EVALUATED, SEARCH_OUTCOME, is_chance
+from tune_calib.spec.names import ENDED_EARLY, SEARCH_EVALUATED, SEARCH_OUTCOME, is_chance
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.text import format_points, nearest
 
@@ -190,10 +190,11 @@ class SearchResults:
                 **_plain(entry.point),
                 "n": 0,
             }
-            # A suggestion with a diverged seed has no mean: it is no candidate.
+            # A suggestion that ended early or with a diverged seed has no mean: it is no candidate.
             if entry.status == "done":
                 row |= {"mean": values.mean(), "sd": values.std(ddof=1), "n": values.count()}
-            rows.append(row | {"bad": len(values) - row["n"]})
+            bad = 0 if entry.status in ENDED_EARLY else len(values) - row["n"]
+            rows.append(row | {"bad": bad})
         names = ["number", "status", "drop", "is_within", "flags", *self.outcome.settings]
         frame = pd.DataFrame(rows, columns=[*names, "mean", "sd", "n", "bad"])
         numeric = dict.fromkeys(("drop", "mean", "sd"), float)
@@ -249,4 +250,5 @@ def load_search(out: AnyPath) -> SearchResults:
     trials = read_trials(out)
     if trials.empty:
         raise UserError(f"{out} contains no results of trials")
-    return SearchResults(out, manifest, outcome, trials)
+    # Without baselines of fewer epochs.
+    return SearchResults(out, manifest, outcome, trials[trials["rung"] >= -1])

@@ -257,6 +257,8 @@ def share(search: SearchResults) -> Table:
         "best of them, as a share of all. It estimates a share of the search space only with "
         "--sampler random or grid; the others try good suggestions more often."
     )
+    if search.manifest.question.race or search.manifest.question.halving:
+        caption += " Suggestions that ended early count as farther away."
     label = label_of("search", search.manifest.question.method, "share")
     return Table("share", caption, records, label=label)
 

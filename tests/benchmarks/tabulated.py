@@ -152,7 +152,8 @@ def write_tables(name: str, folder: Path) -> None:
     rows, on_test = pd.concat(parts), pd.concat(tests)
     rows, on_test = (frame[frame["point"].isin(complete)] for frame in (rows, on_test))
     _, longest, search = max(lengths, key=itemgetter(0))
-    record = build_record(search, longest, sorted(length for length, _, _ in lengths), folder)
+    baselines = {length: read_baseline(folder / f"{run}-baseline") for length, run, _ in lengths}
+    record = build_record(search, longest, dict(sorted(baselines.items())))
     path = folder / f"{name}.parquet"
     write_file(rows.sort_values(list(ORDER)), path, record)
     write_file(rows.sort_values(list(ORDER)), path, replace_r2(record, path))
@@ -161,11 +162,18 @@ def write_tables(name: str, folder: Path) -> None:
         print(file.name, f"{file.stat().st_size / 1e6:.2f} MB", len(complete), "points")
 
 
-def build_record(search: SearchRun, run: str, lengths: list[int], folder: Path) -> TableRecord:
-    definition = search.definition
-    baseline = read_table(folder / f"{run}-baseline", "trials").to_pandas()
+def read_baseline(out: Path) -> list[dict[str, float]]:
+    """Read the metrics of the baseline on ``select`` by network seed."""
+    trials = read_table(out, "trials").to_pandas().sort_values("network_seed")
     columns = {f"select/{metric}": metric for metric in WATCHED}
-    baseline = baseline.sort_values("network_seed")[list(columns)].rename(columns=columns)
+    return trials[list(columns)].rename(columns=columns).to_dict("records")
+
+
+def build_record(
+    search: SearchRun, run: str, baselines: dict[int, list[dict[str, float]]]
+) -> TableRecord:
+    definition = search.definition
+    baseline = [{"epochs": n, **row} for n, rows in baselines.items() for row in rows]
     space = definition.candidates.space.settings.items()
     question = definition.record
     return TableRecord(
@@ -176,8 +184,8 @@ def build_record(search: SearchRun, run: str, lengths: list[int], folder: Path) 
         own_recipes=question.own_recipes,
         space={name: setting.plain() for name, setting in space},
         seeds=SEEDS,
-        epochs=lengths,
-        baseline=baseline.to_dict("records"),
+        epochs=list(baselines),
+        baseline=baseline,
         command=f"python -m tests.benchmarks.tabulated {run}",
         versions=json.loads(versions()),
     )

@@ -53,6 +53,17 @@ def finish(process: subprocess.Popen, limit_s: float = LIMIT_S) -> tuple[int, st
     return process.returncode, output
 
 
+def killed(process: subprocess.Popen, after_s: float) -> bool:
+    """Kill a process after some seconds; False if it has ended by then."""
+    try:
+        process.wait(timeout=after_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        return True
+    return False
+
+
 def stop(process: subprocess.Popen) -> None:
     """Kill a program with all that it started: Ray's workers have process groups of their own."""
     if process.poll() is not None and psutil.pid_exists(process.pid):

@@ -1,7 +1,6 @@
 """kill -9 of the driver, of workers and of nodes; two runs that want the same network."""
 
 import signal
-import subprocess
 import time
 
 import psutil
@@ -9,7 +8,7 @@ import pytest
 import ray
 from ray.cluster_utils import Cluster
 
-from tests.faults.common import chance, finish, result, start, wait_until, workers
+from tests.faults.common import chance, finish, killed, result, start, wait_until, workers
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(1800)]
 
@@ -19,17 +18,6 @@ KILLS_A_SWEEP = 4
 
 def batches(total):
     return [min(KILLS_A_SWEEP, total - first) for first in range(0, total, KILLS_A_SWEEP)]
-
-
-def killed(process, after_s):
-    """Kill a process after some seconds; False if it has ended by then."""
-    try:
-        process.wait(timeout=after_s)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-        return True
-    return False
 
 
 @pytest.mark.parametrize(("number", "kills"), list(enumerate(batches(DRIVER_KILLS))))

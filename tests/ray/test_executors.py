@@ -18,6 +18,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
 TABLES = ("trials", "curves", "bins", "intervals")
 COMMANDS = {
     "comparison": ["compare", "ce", "ls", "mac_cal", "temperature", *QUICK],
+    "pools": ["compare", "pool:ce:ls", "mac_cal", "pool:ce+temperature", "--seeds", 2, *QUICK],
     "search of heads": ["search", "mac_cal", "--trials", 6, *QUICK],
     "search of networks": ["search", "ls", "--trials", 2, "--at-once", 1, *QUICK],
     "closer look": ["compare", "ce", "--bootstrap", 100, *QUICK[:2]],

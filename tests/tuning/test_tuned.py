@@ -200,3 +200,29 @@ def test_a_dry_run_sums_searches_and_comparison(tmp_path):
         "5",
     )
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_searches_may_end_suggestions_early(tmp_path):
+    out = tmp_path / "out"
+    halved = ["temperature", "retrain", "--tune", 6, "--head-epochs", 9]
+    done = compare(out, *halved, "--halving", 3)
+    assert done.returncode == 0, done.stderr
+    heads = out / "search-retrain"
+    for folder, factor in ((heads, 3), (out / "search-temperature", None)):
+        question = json.loads((folder / "search.json").read_bytes())["question"]
+        assert question.get("halving") == factor
+    outcome = SearchOutcome.read(heads)
+    stopped = [s for s in outcome.suggestions if s.status == "stopped"]
+    assert 2 <= len(stopped) <= 4  # of two brackets of three; the defaults are promoted
+    done_hashes = {s.number: (len(s.specs), len(s.shorter)) for s in outcome.suggestions}
+    assert {done_hashes[s.number] for s in stopped} == {(1, 0)}
+    assert done_hashes[outcome.chosen] == (1, 1)
+    refused = compare(out, *halved)
+    assert refused.returncode == 2
+    assert compare(out, *halved, "--race").returncode == 2
+    raced = compare(tmp_path / "raced", *halved, "--race", "--tune-seeds", 2)
+    assert raced.returncode == 0, raced.stderr
+    question = json.loads((tmp_path / "raced/search-retrain/search.json").read_bytes())["question"]
+    assert question["race"]
+    assert question["seeds"]["head"] == [1000, 1001]

@@ -12,11 +12,12 @@ from torch import Tensor
 
 from tune_calib.data.base import Split
 from tune_calib.data.splits import Development
-from tune_calib.engine.bank import BankKey, DevelopmentBank, FeatureBank, build_bank
+from tune_calib.engine.bank import BankKey, DevelopmentBank, FeatureBank, bank_key, build_bank
 from tune_calib.engine.execution import Tensors, describe_execution
 from tune_calib.engine.imports import open_import
 from tune_calib.engine.machine import machine
 from tune_calib.engine.network import NetworkTrainer, build, measure_network
+from tune_calib.engine.pools import build_pool_bank
 from tune_calib.engine.predict import TrainedNetwork, predict_splits
 from tune_calib.engine.steps import NO_WATCH, Stopwatch
 from tune_calib.engine.tensors import nest, read_tensors, unnest, write_tensors
@@ -168,6 +169,8 @@ class NetworkTraining:
 
 
 def load_network(spec: TrialSpec, store: Store, device: torch.device) -> TrainedNetwork:
+    if spec.members:
+        raise UserError("this needs a single network, which a pool does not have; use its members")
     if spec.data.imported is not None:
         raise UserError("this needs a network, which imported data do not have")
     tensors, manifest = read_tensors(store.folder("networks", spec.network_id))
@@ -193,7 +196,8 @@ def ensure_bank(
 
     A ``DevelopmentBank`` has no test split. ``with_train`` is for the training of heads.
     """
-    if spec.data.imported is not None:
+    pool = spec.network.pool
+    if spec.data.imported is not None and pool is None:
         return open_import(kind, spec.data.imported, store)
 
     def suffices(bank: _Bank) -> bool:
@@ -205,6 +209,13 @@ def ensure_bank(
     folder = store.folder("banks", key.identity)
 
     def make(old: _Bank | None) -> None:
+        if pool is not None:
+            banks = []
+            for each in spec.members:
+                of_each = bank_key(each, None)
+                banks.append(ensure_bank(kind, each, of_each, store, splits, device, False))
+            build_pool_bank(folder, key, pool, banks)
+            return
         development, test = splits()
         development = development.to(device)
         if test is not None:
@@ -218,6 +229,9 @@ def ensure_bank(
 
 
 def has_network(spec: TrialSpec, store: Store) -> bool:
+    """Return whether the store has a network, or all networks of a pool; imports have none."""
+    if spec.members:
+        return all(has_network(member, store) for member in spec.members)
     return spec.data.imported is not None or store.holds("networks", spec.network_id)
 
 

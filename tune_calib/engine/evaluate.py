@@ -37,12 +37,11 @@ from tune_calib.metrics.validation import whole_numbers
 from tune_calib.spec.datasets import DatasetInfo
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.metrics import BASE, column
-from tune_calib.spec.names import CHANCE, CONTROL, FEW_IMAGES, LEAST_IMAGES
+from tune_calib.spec.names import CHANCE, CONTROL, FEW_IMAGES, LEAST_IMAGES, REPORTED
 from tune_calib.spec.slots.base import PostHocSlot
 from tune_calib.spec.slots.data import DataSlot
 from tune_calib.spec.trial import TrialSpec
 
-REPORTED = ("select", "test")
 FALSE_ALARM = 1e-6  # probability of refusing a network that did not see the held-out images
 
 

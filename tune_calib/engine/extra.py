@@ -30,6 +30,7 @@ from tune_calib.engine.bank import (
     write_split,
 )
 from tune_calib.engine.classifier import Classifier, ensure_classifier
+from tune_calib.engine.pools import PooledMembers
 from tune_calib.engine.predict import ImageCounter, TrainedNetwork, evaluation_batch, output_chunks
 from tune_calib.errors import UserError
 from tune_calib.files.paths import AnyPath
@@ -156,6 +157,9 @@ class ExtraEvaluation:
         folder = self.store.folder("shifts", content_hash(key))
 
         def make(_: dict[str, FeatureSplit] | None) -> None:
+            if self.spec.network.pool is not None:
+                self._pool_shifted(folder, shift, key)
+                return
             trained, parts, info = self._network(), shift.parts(), self.spec.data.info.of_test()
 
             def fill(path: Path) -> None:
@@ -172,6 +176,19 @@ class ExtraEvaluation:
             write_folder(folder, fill, {"key": key.model_dump(), "parts": names})
 
         return self.store.ensure(folder, "shift", read_shifted, make)
+
+    def _pool_shifted(self, folder: AnyPath, shift: ShiftSet, key: ShiftKey) -> None:
+        pool, members = self.spec.network.pool, self.spec.members
+        assert pool is not None
+        of_members = [ExtraEvaluation(each, self.store, self.root, self.device) for each in members]
+        pooled = PooledMembers(pool, [evaluation.bank for evaluation in of_members])
+        shifted = [evaluation.ensure_shifted(shift) for evaluation in of_members]
+
+        def fill(path: Path) -> None:
+            for name in shifted[0]:
+                pooled.write(path / _file(name), [parts[name] for parts in shifted])
+
+        write_folder(folder, fill, {"key": key.model_dump(), "parts": list(shifted[0])})
 
     def intervals(self, spec: TrialSpec, resamples: int) -> list[Row]:
         """Return the rows of a trial in the table ``intervals``; none if a logit is not finite."""

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from tune_calib.data.arrays import FORMATS, ROLES, Array, arrays_in
 from tune_calib.data.imported import ImportedSplit, LinearHead, halves, read_head, read_split
-from tune_calib.engine.bank import write_arrow, write_split
+from tune_calib.engine.bank import FeatureBank, FeatureSplit, write_arrow, write_split
 from tune_calib.engine.duplicates import Summary, count_shared, refuse_copies, summarise
 from tune_calib.errors import DamagedFileError, RefusedError, UserError
 from tune_calib.files.documents import hash_bytes, hash_text
@@ -36,6 +36,7 @@ from tune_calib.files.store import (
 from tune_calib.metrics.summary import measure_network_check_in_parts
 from tune_calib.progress import report_progress
 from tune_calib.spec.slots.data import ImportedData
+from tune_calib.spec.trial import TrialSpec
 from tune_calib.text import format_count, short_repr
 
 KIND, NAMES = "imports", "import_names"
@@ -193,6 +194,23 @@ def open_import(
     if isinstance(imported, str):  # names are resolved before planning
         raise UserError(f"data.imported: {short_repr(imported)} is a name; its record is needed")
     return _read(read, imported.digest, store)
+
+
+def refuse_other_imports(members: Sequence[TrialSpec], store: Store) -> None:
+    """Raise unless the members of a pool are models of the same samples and classes."""
+    first: Mapping[str, FeatureSplit] = {}
+    for member in members:
+        bank = open_import(FeatureBank, member.data.imported or "", store).evaluated()
+        first = first or bank
+        for name, split in bank.items():
+            of_first = first.get(name, bank["calib"])
+            is_alike = first.keys() == bank.keys() and split.logits.shape == of_first.logits.shape
+            if not (is_alike and split.labels.equal(of_first.labels)):
+                raise UserError(
+                    "a pool averages models of one data set, with the same samples in the same "
+                    f"order, but its members differ in `{name}`; name other imports",
+                    setting="imported",
+                )
 
 
 def _read(read: Callable[[AnyPath], Read], digest: str, store: Store) -> Read:

@@ -55,10 +55,10 @@ _MARK = b"tune_calib sha256:"
 _ZEROS = b"0" * 64
 
 
-def seal_table(content: pa.Table, level: int | None = None) -> bytes:
+def seal_table(content: pa.Table, **options: Any) -> bytes:
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(
-        sink, content.schema, compression="zstd", compression_level=level, write_page_checksum=True
+        sink, content.schema, compression="zstd", write_page_checksum=True, **options
     ) as writer:
         writer.write_table(content)
         writer.add_key_value_metadata({"tune_calib_checksum": _MARK + _ZEROS})

@@ -74,7 +74,7 @@ def export(
     development = partial(load_development, spec.network_data, data_root, artifacts.images)
     try:
         trained = None
-        if spec.data.import_record is None:
+        if spec.data.import_record is None or spec.members:  # a pool is refused
             trained = network_behind(spec, artifacts, development, device)
         classifier = _classifier_of(row, spec, artifacts, development, device)
     except DamagedFileError as error:

@@ -221,6 +221,8 @@ class SearchRequestRecord(_Record):
     grid: dict[str, list[Any]] = Field({}, description="values of each setting of a grid")
     around: dict[str, Any] = Field({}, description="point whose settings vary one at a time")
     replay: dict[str, str] = Field({}, description="digest of a table and answer of a replay")
+    race: bool = Field(False, description="whether seeds end with a suggestion that is excluded")
+    halving: int = Field(0, description="factor between the epochs of rungs; 0 without rungs")
 
 
 class CommandRecord(_Record):
@@ -284,6 +286,7 @@ class SuggestionRecord(_Record):
     drop: float | None = Field(description="loss of accuracy; null if not done")
     is_within: bool = Field(description="whether it is done and its drop is within the guard")
     specs: list[str] = Field(description="hashes of its trial specs")
+    shorter: list[str] = Field([], description="hashes of its trials with fewer epochs")
 
 
 class Importance(_Record):

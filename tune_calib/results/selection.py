@@ -27,8 +27,8 @@ Values = Mapping[str, float]  # by metric
 
 def find_lost(outcome: SearchOutcome, hashes: Collection[str]) -> set[str]:
     """Return the spec hashes of trials that have lost their rows; crashed ones had none."""
-    finished = [entry.specs for entry in outcome.suggestions if entry.status != "crashed"]
-    return set().union(*finished).difference(hashes)
+    finished = [(*e.specs, *e.shorter) for e in outcome.suggestions if e.status != "crashed"]
+    return set[str]().union(*finished).difference(hashes)
 
 
 def describe_no_gain(

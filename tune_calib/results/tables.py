@@ -78,13 +78,13 @@ def write_table(out: AnyPath, table: TableName, name: str, content: pa.Table) ->
 
 
 def write_file(
-    out: AnyPath, name: str, table: TableName, content: pa.Table, level: int | None = None
+    out: AnyPath, name: str, table: TableName, content: pa.Table, **options: Any
 ) -> None:
-    """Write a file of one table unchanged, with checksums of its pages and of its bytes."""
+    """Write a file of one table unchanged, with checksums; ``options`` are of ParquetWriter."""
     mark = {"table": table, "version": SCHEMA_VERSION, "checksum": "sha256"}
     content = content.replace_schema_metadata({_KEY: json.dumps(mark).encode()})
     # In memory first, so that a disk and an object store get the same single write.
-    atomic_write(out / table / f"{name}.parquet", seal_table(content, level))
+    atomic_write(out / table / f"{name}.parquet", seal_table(content, **options))
 
 
 def read_table(

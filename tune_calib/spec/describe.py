@@ -157,8 +157,10 @@ def code(value: object) -> str:
 
 def list_settings(model: type[BaseModel]) -> dict[str, dict[str, Any]]:
     """Return the JSON schemas of the fields that a user can set."""
-    properties: dict[str, dict[str, Any]] = model.model_json_schema()["properties"]
-    for key in ("params", "plugin", "found"):
+    schema = model.model_json_schema()
+    schema = schema.get("$defs", {}).get(model.__name__, schema)  # a pool refers to its network
+    properties: dict[str, dict[str, Any]] = schema["properties"]
+    for key in ("params", "plugin", "found", "pool"):
         properties.pop(key, None)
     return properties
 

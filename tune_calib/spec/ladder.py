@@ -12,8 +12,11 @@ from tune_calib.errors import UserError
 from tune_calib.registry import Registry
 from tune_calib.spec.datasets import Settings, flatten
 from tune_calib.spec.methods import METHODS, MOST_QUADRATIC, MethodKind
+from tune_calib.spec.names import POOL
 from tune_calib.spec.resolved import ResolvedRequest, refuse_large
 from tune_calib.spec.settings import known_keys, method_of, own_recipe, resolve_spec
+from tune_calib.spec.slots.network import Pool
+from tune_calib.spec.slots.pool import PoolSlot
 from tune_calib.spec.trial import SLOT_TYPES, TrialSpec
 from tune_calib.text import nearest
 
@@ -60,6 +63,7 @@ class Rung:
     # learning rate. Up to that point it is the network of the base.
     adds_head_epochs: bool = False
     factors: tuple[Factor, ...] = ()  # of a step; one named after its label if empty
+    pool: tuple[str, ...] = ()  # network methods that it pools
 
 
 @dataclass(frozen=True)
@@ -111,7 +115,8 @@ def expand(ladder: Ladder, request: ResolvedRequest) -> list[PlannedTrial]:
     heads = [rung for rung in rungs if "head" in rung.slots]
     trials: dict[str, PlannedTrial] = {}
     for index, rung in enumerate(rungs):
-        for pair, draw in cells:
+        specs = build_pools(rung, request) if rung.pool else []
+        for pair, draw in () if rung.pool else cells:
             if request.imports and _find_misfit(ladder, rung, draw["imported"]["classes"]):
                 continue
             spec = build_spec(rung, request, pair, draw)
@@ -119,6 +124,8 @@ def expand(ladder: Ladder, request: ResolvedRequest) -> list[PlannedTrial]:
                 # The epochs of the first head: all heads of such a ladder have the same recipe.
                 first_head: Any = build_spec(heads[0], request, pair, draw).head
                 spec = _longer(spec, first_head.epochs)
+            specs.append(spec)
+        for spec in specs:
             # A rung without a head is one trial for all head seeds, and is kept once; so is one
             # that the draw does not change.
             first = trials.setdefault(spec.hash, PlannedTrial(spec, index, rung.label))
@@ -248,6 +255,39 @@ def _longer(spec: TrialSpec, epochs: int) -> TrialSpec:
     return TrialSpec.build(**slots)
 
 
+def build_pools(rung: Rung, request: ResolvedRequest) -> list[TrialSpec]:
+    """Build the trial specs of a rung that pools networks: over seeds, imports or methods."""
+    settings = PoolSlot.build(**{**request.overrides.get("pool", {}), **rung.slots["pool"]})
+    slots = {"posthoc": {"method": settings.posthoc}} if settings.posthoc else {}
+    of_draw: dict[tuple[Any, ...], list[Any]] = {}
+    for draw in request.draws:
+        cells = of_draw.setdefault((draw.get("split_seed"), draw.get("calib_size")), [])
+        # Heads are not pooled, so each network counts once.
+        cells += [((seed, 0), draw) for seed in dict.fromkeys(request.seeds.network)]
+    specs = []
+    for cells in of_draw.values():
+        size = settings.size or (len(cells) if len(rung.pool) == 1 else 1)
+        if size * len(rung.pool) < 2:
+            raise UserError(f"{rung.label!r} has one member; give at least two `seeds` or methods")
+        if len(cells) % size:
+            message = f"{len(cells)} seeds are not divided into pools of {size}; give a multiple"
+            raise UserError(message, "pool.size")
+        for first in range(0, len(cells), size):
+            members = []
+            for cell, method in product(cells[first : first + size], rung.pool):
+                member = Rung(method, "", {"network": {"method": method}, **slots})
+                members.append(build_spec(member, request, *cell))
+            spec = build_spec(rung, request, *cells[first])
+            pool = Pool(
+                members=tuple(each.data.import_record or each.network for each in members),
+                average=settings.average,
+                posthoc=members[0].posthoc,
+            )
+            network = spec.network.model_copy(update={"pool": pool})
+            specs.append(TrialSpec(**{**dict(spec), "network": network}))
+    return specs
+
+
 def find_keys(rungs: Sequence[Rung], slot: str) -> set[str]:
     return {*known_keys(slot, None), *_rung_keys(rungs, slot)}
 
@@ -270,7 +310,7 @@ def refuse_unused(rungs: Sequence[Rung], overrides: Settings) -> None:
 def _rung_keys(rungs: Sequence[Rung], slot: str) -> list[str]:
     keys: list[str] = []
     for rung in rungs:
-        if slot in rung.slots or slot not in ("head", "posthoc"):
+        if slot in rung.slots or slot in ("data", "network"):
             keys += known_keys(slot, method_of(slot, rung.slots.get(slot, {})))
     return keys
 
@@ -312,8 +352,14 @@ def has_setting(pipeline: str, name: str) -> bool:
 
 def build_rung(name: str, settings: Settings, kind: Kind) -> Rung:
     """Build a rung of ``build_comparison``; its settings are part of its label."""
-    methods = [METHODS[part] for part in name.split("+")]
+    parts, pooled = name.split("+"), list[str]()
     slots: dict[str, Mapping[str, Any]] = {}
+    if parts[0].startswith(POOL):
+        pooled = [METHODS[part].name for part in parts[0].removeprefix(POOL).split(":")]
+        parts[0], slots["pool"] = pooled[0], {}
+    methods = [METHODS[part] for part in parts]
+    if pooled and {METHODS[part].kind for part in pooled} != {"network"}:
+        raise UserError(f"{name!r} pools networks, so each name before + is a network method")
     for method in methods:
         if method.kind in slots:
             raise UserError(f"{name!r} has two {method.kind} methods; use at most one of each kind")
@@ -329,4 +375,7 @@ def build_rung(name: str, settings: Settings, kind: Kind) -> Rung:
     refuse_unused([Rung(name, "", slots)], settings)
     for slot, overrides in settings.items():
         slots[slot] = {**overrides, **slots.get(slot, {})}
-    return Rung(label, " + ".join(map(attrgetter("title"), methods)), slots, kind=kind)
+    titles = [method.title for method in methods]
+    if pooled:
+        titles[0] = "Pool of " + ", ".join(METHODS[part].title for part in pooled)
+    return Rung(label, " + ".join(titles), slots, kind=kind, pool=tuple(pooled))

@@ -16,10 +16,15 @@ NOT_GENERATED = ("frost",)  # one of them, which needs artwork
 
 SLOTS = ("data", "network", "head", "posthoc")
 
+POOL = "pool:"
+"""Beginning of the name of a pool in a comparison, e.g. ``pool:ce:ls``."""
+
 IMPORTED = "imported"
 """Name of the data set and the backbone of imported features and logits."""
 
-NOT_SETTINGS = ("seed", "method", "params", "plugin")  # keys of a slot that identify what is run
+REPORTED = ("select", "test")  # splits with metrics
+
+NOT_SETTINGS = ("seed", "method", "params", "plugin", "pool")  # keys that identify what is run
 
 SEARCH_MANIFEST = "search.json"
 SEARCH_OUTCOME = "outcome.json"
@@ -37,6 +42,9 @@ LEAST_DRAWS = 100
 """With fewer draws, the ends of a 95 % interval are single draws."""
 
 STATUSES = ("done", "diverged", "crashed")
+ENDED_EARLY = ("raced", "stopped")  # further statuses of suggestions, whose trials are done
+
+SHORT_BASELINE = -2  # in the column ``rung``: a baseline with fewer epochs than that of a search
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, model_validator
 
 from tune_calib.spec.methods import METHODS
-from tune_calib.spec.names import NOT_SETTINGS
+from tune_calib.spec.names import NOT_SETTINGS, POOL
 from tune_calib.spec.strict import Name, Part
 
 Pipeline = Annotated[str, Name(METHODS, joint="+")]
@@ -21,6 +21,8 @@ class MethodSettings(Part):
     """Settings of the head and its method."""
     posthoc: dict[str, Any] = Field(default_factory=dict)
     """Settings of the post-hoc method."""
+    pool: dict[str, Any] = Field(default_factory=dict)
+    """Settings of the pool."""
 
     @model_validator(mode="after")
     def _has_no_names(self) -> "MethodSettings":
@@ -37,8 +39,8 @@ class MethodSettings(Part):
 class Method(Part):
     """A method or pipeline with settings of its own."""
 
-    method: Pipeline
-    """method, or several of different kinds as ls+mac_cal+temperature"""
+    method: Annotated[str, Name(METHODS, joint="+", pool=POOL)]
+    """method, or several of different kinds as ls+mac_cal+temperature or pool:ce+temperature"""
     set: MethodSettings = MethodSettings()
     """settings of this method only"""
 

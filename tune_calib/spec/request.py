@@ -23,7 +23,7 @@ from tune_calib.spec.gpus import GPUS
 from tune_calib.spec.ladder import LADDERS
 from tune_calib.spec.methods import METHODS, MethodKind
 from tune_calib.spec.metrics import METRICS, refuse_unsearchable, searchable_metrics
-from tune_calib.spec.names import LEAST_DRAWS
+from tune_calib.spec.names import LEAST_DRAWS, POOL
 from tune_calib.spec.pipelines import MethodOrName, Pipeline
 from tune_calib.spec.recipe import RECIPES
 from tune_calib.spec.samplers import SAMPLERS
@@ -124,6 +124,16 @@ Grid = Annotated[
     BeforeValidator(_plain_settings),
     OptionHelp(SEARCHING, metavar="SLOT.KEY=VALUE,VALUE"),
     Field(description="try every combination of these values, e.g. head.gamma=.7,.8,.9"),
+]
+Race = Annotated[
+    bool,
+    OptionHelp(SEARCHING),
+    Field(description="train further seeds only while a suggestion may be the best one"),
+]
+Halving = Annotated[
+    int | None,
+    OptionHelp(SEARCHING, metavar="N"),
+    Field(ge=2, description="train with 1/N of the epochs first, and the best 1/N longer, e.g. 3"),
 ]
 OwnRecipes = Annotated[
     bool, OptionHelp(TRAINING), Field(description="train each method with its authors' recipe")
@@ -347,10 +357,14 @@ class Tuning(Part):
     """metric to optimise, with `tune`"""
     guard: Annotated[float, OptionHelp(SEARCHING)] = Field(0.01, ge=0, le=1)
     """accuracy on select that may be lost, a fraction, with `tune`"""
+    tune_seeds: Annotated[int, OptionHelp(SEEDS)] = Field(1, ge=1)
+    """number of seeds of each suggestion, with `tune`"""
+    race: Race = False
+    halving: Halving = None
 
     @model_validator(mode="after")
     def _tunes(self) -> "Tuning":
-        for name in ("metric", "guard"):
+        for name in ("metric", "guard", "tune_seeds", "race", "halving"):
             is_default = getattr(self, name) == type(self).model_fields[name].default
             if self.tune is None and not is_default:
                 raise ValueError(f"{name} is that of the searches of `tune`; give both or none")
@@ -376,6 +390,8 @@ class CompareRequest(Choice, Tuning, LadderRequest):
         if self.grid and (self.tune or self.all):
             other = "tune" if self.tune else "all"
             raise ValueError(f"`grid` names the values of settings, so `{other}` does not apply")
+        if self.tune and any(each.method.startswith(POOL) for each in self.methods):
+            raise ValueError("a pool has no search; leave it or `tune` out")
         if self.tune and self.max_hours is not None:
             raise ValueError("`max_hours` does not stop the searches of `tune`; leave it out")
         return self
@@ -416,6 +432,8 @@ class Sampling(Part):
         OptionHelp(SEARCHING, names=lambda: ("surrogate", "nearest")),
     ] = "surrogate"
     """answer of a replay: surrogate, or the nearest point of the table not used yet"""
+    race: Race = False
+    halving: Halving = None
 
     @model_validator(mode="after")
     def _grid_fits(self) -> "Sampling":

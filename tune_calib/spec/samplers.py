@@ -18,6 +18,7 @@ class Sampler:
     tries_grid: bool = False  # tries the combinations of all levels instead of drawing points
     is_local: bool = False  # of these, only those that differ from one point in one setting
     is_sequence: bool = False  # suggestion n is point n of a Sobol sequence, whatever the results
+    needs_all: bool = False  # of no use if race or halving leave suggestions incomplete
 
 
 def _builder(kind: str, **options: Any) -> Callable[[int], Any]:
@@ -38,7 +39,9 @@ SAMPLERS.register(Sampler("tpe", "tree-structured Parzen estimator", _TPE))
 SAMPLERS.register(Sampler("random", "random points", build_random))
 SAMPLERS.register(Sampler("gp", "Gaussian process", _builder("GPSampler")))
 SAMPLERS.register(Sampler("qmc", "scrambled Sobol sequence", build_random, is_sequence=True))
-SAMPLERS.register(Sampler("nsga2", "genetic algorithm NSGA-II", _builder("NSGAIISampler")))
+SAMPLERS.register(
+    Sampler("nsga2", "genetic algorithm NSGA-II", _builder("NSGAIISampler"), needs_all=True)
+)
 SAMPLERS.register(Sampler("grid", "every combination of levels", build_random, tries_grid=True))
 SAMPLERS.register(
     Sampler("one-at-a-time", "each setting alone", build_random, tries_grid=True, is_local=True)

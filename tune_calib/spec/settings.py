@@ -133,7 +133,7 @@ def add_changes(name: str, recipe: Recipe, overrides: Settings) -> str:
 
 
 def known_keys(slot: str, method: str | None) -> list[str]:
-    keys = [key for key in SLOT_TYPES[slot].model_fields if key not in ("params", "plugin")]
+    keys = [key for key in SLOT_TYPES[slot].model_fields if key not in ("params", "plugin", "pool")]
     if method is not None:
         METHODS.require(method)
         facts = METHODS.facts(method)

@@ -80,6 +80,7 @@ class Name:
 
     registry: Registry[Any]
     joint: str | None = None
+    pool: str | None = None  # beginning of several names with a colon between them
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
         validate: Any = checked(self._check).func
@@ -93,7 +94,10 @@ class Name:
         return {"anyOf": [names, {"type": "string"}]}
 
     def _check(self, value: str) -> None:
-        for name in value.split(self.joint):
+        names = value.split(self.joint)
+        if self.pool and value.startswith(self.pool):
+            names[:1] = names[0].removeprefix(self.pool).split(":")
+        for name in names:
             if self.joint and not name.strip():
                 raise UserError(f"{value!r} has an empty part")
             self.registry.require(name)

@@ -19,6 +19,7 @@ from tune_calib.spec.slots.base import PostHocSlot, Slot, build
 from tune_calib.spec.slots.data import DataSlot
 from tune_calib.spec.slots.head import HeadSlot
 from tune_calib.spec.slots.network import NetworkSlot
+from tune_calib.spec.slots.pool import PoolSlot
 from tune_calib.spec.strict import StrictModel
 
 
@@ -49,6 +50,7 @@ class TrialSpec(StrictModel):
                 )
         self._fit_execution()
         self._fit_import()
+        self._fit_pool()
         if self.posthoc:
             classes = METHODS[self.posthoc.method].classes
             if classes not in (None, self.data.info.classes):
@@ -96,6 +98,32 @@ class TrialSpec(StrictModel):
                 f"has no {lacks}; use post-hoc methods, or import them too"
             )
 
+    def _fit_pool(self) -> None:
+        pool = self.network.pool
+        if pool and self.head:
+            raise UserError("a head is trained on one network, not on a pool; leave it out")
+        if pool and pool.posthoc and (self.is_redrawn or self.data.calib_size):
+            raise UserError(
+                "pool.posthoc fits the members to `calib` before they are pooled, so it does not "
+                "go with `split_seeds` or `calib_sizes`; leave one out"
+            )
+
+    @property
+    def members(self) -> "list[TrialSpec]":
+        """Return the trials that a pool averages, each with its transform; none without a pool."""
+        if (pool := self.network.pool) is None:
+            return []
+        specs = []
+        for member in pool.members:
+            network, data = self.network.model_copy(update={"pool": None}), self.network_data
+            if isinstance(member, NetworkSlot):
+                network = member.model_copy(update={"execution": self.network.execution})
+            else:
+                data = data.model_copy(update={"imported": member})
+            slots: Any = {"version": 1, "data": data, "network": network}
+            specs.append(TrialSpec.model_construct(**slots, posthoc=pool.posthoc))
+        return specs
+
     @classmethod
     def build(cls, **slots: Any) -> Self:
         """Build a spec from dictionaries, e.g. of a result row, with the program's defaults."""
@@ -116,7 +144,9 @@ class TrialSpec(StrictModel):
     @property
     def plugins(self) -> set[str]:
         contents: set[str] = set()
-        for slot in (self.data, self.network, self.head, self.posthoc):
+        pool = self.network.pool
+        slots = [self.data, self.network, self.head, self.posthoc, *self.network.members]
+        for slot in (*slots, pool and pool.posthoc):
             if slot and slot.plugin:
                 contents.update(slot.plugin.split("+"))
         return contents
@@ -140,7 +170,7 @@ class TrialSpec(StrictModel):
         defaults: dict[str, None] = {}
         if self.is_redrawn:
             defaults["split_seed"] = None
-        if "calib_pass" not in METHODS[self.network.method].needs:
+        if not self.network.reads_calib:
             defaults["calib_size"] = None
         return self.data.model_copy(update=defaults)
 
@@ -157,6 +187,7 @@ SLOT_TYPES: dict[str, type[Slot]] = {
     "network": NetworkSlot,
     "head": HeadSlot,
     "posthoc": PostHocSlot,
+    "pool": PoolSlot,
 }
 
 

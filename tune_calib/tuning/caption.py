@@ -42,7 +42,7 @@ _USUAL |= {"precision": "fp32", "weights": None}
 _DATA_FIELDS = ("split", "labels", "test_norm", "resize", "crop", "grey")
 
 # The fields that are not part of a recipe.
-_NO_RECIPE = {"plugin", "seed", "method", "params", "backbone", "init"}
+_NO_RECIPE = {"plugin", "seed", "method", "params", "backbone", "init", "pool"}
 _NO_RECIPE |= {"views", "bn_mode", "batch_order"}
 
 
@@ -81,7 +81,7 @@ def describe_set(resolved: ResolvedRequest) -> str:
     texts = []
     for name, value in resolved.fixed.items():
         slot, _, key = name.partition(".")
-        if key not in SLOT_TYPES[slot].model_fields:
+        if slot == "pool" or key not in SLOT_TYPES[slot].model_fields:
             texts.append(f"{name} {format_setting(value)}")
     return f"set {', '.join(texts)}" if texts else ""
 

@@ -19,6 +19,7 @@ from tune_calib.engine.self_check import list_refusals
 from tune_calib.files.store import Store
 from tune_calib.results.tables import read_table
 from tune_calib.spec.gpus import RATES_SIZE, Gpu, Rate, find_head_step
+from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.samplers import SAMPLERS
@@ -28,6 +29,7 @@ from tune_calib.tuning.caption import describe_setting
 from tune_calib.tuning.folder import RunLocation, spent_s
 from tune_calib.tuning.ladder import LadderRun
 from tune_calib.tuning.search.run import SearchRun, count_suggestions
+from tune_calib.tuning.search.stages import Stages
 from tune_calib.tuning.search.state import find_largest
 from tune_calib.tuning.work.jobs import RemainingWork, make_plan
 
@@ -65,7 +67,7 @@ def find_needs(
     reads_shifts: bool = True,
 ) -> Needs:
     """Count remaining work; ``hours`` is the budget of a search that has one in hours."""
-    networks = [job.first.spec for job in work.networks]
+    networks = [job.first.spec for job in work.networks if not job.first.spec.members]
     if isinstance(run, SearchRun):
         return _find_needs_of_search(run, networks, hours)
     planned = len(run.planned_trials)
@@ -87,7 +89,9 @@ def _find_needs_of_search(
     run: SearchRun, networks: Sequence[TrialSpec], hours: float | None
 ) -> Needs:
     definition, candidates = run.definition, run.definition.candidates
-    baseline = {trial.spec.network_id for trial in candidates.baseline()}
+    stages = Stages(definition)
+    baselines = [*candidates.baseline(), *stages.short_baselines]
+    baseline = {trial.spec.network_id for trial in baselines}
     networks = [spec for spec in networks if spec.network_id in baseline]
     counts = count_suggestions(run.out, run.location.study_storage, run.length)
     if hours is not None:
@@ -98,9 +102,13 @@ def _find_needs_of_search(
         size = candidates.space.size
         if SAMPLERS[definition.sampler].tries_grid:
             size = len(definition.points)
-        planned = int(min(planned, size))
+        planned = int(min(stages.fill_brackets(planned), size))
     # The defaults represent all suggestions.
-    left_trials = candidates.trials(candidates.first()[0], 0) * max(0, planned - ended)
+    left_trials: list[PlannedTrial] = []
+    counts_by_stage = stages.count_suggestions(max(0, planned - ended))
+    by_stage = stages.list_trials(candidates.first()[0], 0)
+    for trials, count in zip(by_stage, counts_by_stage, strict=True):
+        left_trials += trials * count
     largest = find_largest(definition, run.at_once)
     jobs = make_plan(left_trials, set(), largest).head_batches
     batches = [(job.first.spec, len(job.trials)) for job in jobs]

@@ -10,6 +10,7 @@ from typing import Any
 
 from tune_calib.data.shift import find_sets
 from tune_calib.engine.artifacts import has_network
+from tune_calib.engine.imports import refuse_other_imports
 from tune_calib.errors import UserError
 from tune_calib.files.paths import AnyPath
 from tune_calib.files.store import Store
@@ -27,7 +28,7 @@ from tune_calib.results.manifests import (
 from tune_calib.spec import plugins
 from tune_calib.spec.design import fit_design
 from tune_calib.spec.ladder import LADDERS, Design, Ladder, PlannedTrial, expand, select_rungs
-from tune_calib.spec.names import IN_PROCESS
+from tune_calib.spec.names import IN_PROCESS, POOL
 from tune_calib.spec.plugins import Plugin
 from tune_calib.spec.recipe import RECIPES
 from tune_calib.spec.request import AblateRequest, CompareRequest, LadderOptions
@@ -102,6 +103,9 @@ class LadderRun:
 
     def check(self) -> None:
         _ = self.shift_sets
+        for trial in self.planned_trials:
+            if trial.spec.members and trial.spec.data.imported is not None:
+                refuse_other_imports(trial.spec.members, Store(self.location.store))
 
     def build_manifest(self) -> RunManifest:
         """Build the manifest; that of its folder may differ only in seeds and controls."""
@@ -125,6 +129,12 @@ class LadderRun:
         for trial in new.planned:
             if old_hashes.get(cell(trial), trial.spec_hash) != trial.spec_hash:
                 label = next(rung.label for rung in new.rungs if rung.index == trial.rung)
+                if label.startswith(POOL):
+                    raise UserError(
+                        f"{out} has {label!r} over fewer or more seeds, and a pool of others is "
+                        "another one; set pool.size, or name another `out`",
+                        setting="out",
+                    )
                 raise UserError(
                     f"{out} was begun by a version of the program with other defaults ({label!r} "
                     "would now be another trial); report still reads it, but to continue, name "
@@ -166,7 +176,8 @@ class LadderRun:
         data = planned[0].spec.data
         if self.resolved.split_seeds:
             further["split_seeds"] = list(self.resolved.split_seeds)
-        if self.resolved.imports:
+        # A pool makes one classifier of them, so that they are no benchmark.
+        if self.resolved.imports and not any(rung.pool for rung in ladder.rungs):
             names = {record["digest"]: name for name, record in self.resolved.imports.items()}
             further["imports"] = names
         return RunManifest(
@@ -193,7 +204,7 @@ class LadderRun:
         tune = getattr(self.options, "tune", None)
         if resolved.imports and (self.name in LADDERS or tune is not None):
             raise UserError("names several imports, which only a comparison takes", "imported")
-        if resolved.imports and len(self.ladder.rungs) == 1:
+        if resolved.imports and len(self.ladder.rungs) == 1 and not self.ladder.rungs[0].pool:
             raise UserError(
                 "one method has no rank among several imports; name another one as well, such as "
                 "vanilla, the network as it is"

@@ -38,7 +38,7 @@ def resolve_share(
     location: RunLocation, specs: Iterable[TrialSpec], suggestions: int = 1
 ) -> RunLocation:
     """Return a location with the GPUs of a trial, and the reason; each suggestion has the specs."""
-    trained = [spec for spec in specs if not spec.network.is_frozen]
+    trained = [spec for spec in specs if not (spec.network.is_frozen or spec.members)]
     gpus, reason = 1.0, "no network is left to train"
     if location.address in (None, IN_PROCESS) and not torch.cuda.is_available():
         gpus, reason = 0.0, "this machine has no GPU"

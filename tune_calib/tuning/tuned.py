@@ -32,16 +32,20 @@ from tune_calib.tuning.plan import Plan, Stage, check_run
 from tune_calib.tuning.search.definition import Objective, SearchDefinition, restrict_space
 from tune_calib.tuning.search.outcome import format_choice
 from tune_calib.tuning.search.run import SearchRun, count_at_once
+from tune_calib.tuning.search.stages import Stages
 from tune_calib.tuning.search.storage import journal_file
 
-_SEEDS = Seeds((1000,), (1000,), is_paired=True)
-"""The seeds of each suggestion; those of the comparison begin at 0."""
+_FIRST_SEED = 1000
+"""The first seed of each suggestion; those of the comparison begin at 0."""
 
 
 def plan_tuned(run: LadderRun, request: CompareRequest) -> Plan:
     """Plan the searches of a tuned comparison, and the comparison; refuse as much as possible."""
     assert request.tune is not None
     name = f"compare with tune={request.tune} metric={request.metric} guard={request.guard}"
+    for option in ("tune_seeds", "race", "halving"):
+        if (value := getattr(request, option)) != CompareRequest.model_fields[option].default:
+            name += f" {option}={value}"
     budget = format_count(request.tune, "suggestion")
     metric = METRICS[request.metric].title
     title = f"Methods at published settings and tuned by {budget} each for {metric} on select"
@@ -49,7 +53,7 @@ def plan_tuned(run: LadderRun, request: CompareRequest) -> Plan:
     objective = Objective((request.metric,), request.guard)
     searches = {}
     for rung in select_rungs(run.ladder, run.resolved):
-        searches[rung.label] = _build_search(run, rung, objective, length=request.tune)
+        searches[rung.label] = _build_search(run, rung, objective, request)
     folders = [search.out.name for search in searches.values() if search]
     run = replace(run, parts=(TUNED, *folders))
     if (run.location.out / TUNED).exists():
@@ -172,15 +176,22 @@ class _Tuned:
 
 
 def _build_search(
-    run: LadderRun, rung: Rung, objective: Objective, length: int
+    run: LadderRun, rung: Rung, objective: Objective, request: CompareRequest
 ) -> SearchRun | None:
-    definition = _define_search(run, rung, objective, _SEEDS)
+    seeds = tuple(range(_FIRST_SEED, _FIRST_SEED + request.tune_seeds))
+    definition = _define_search(run, rung, objective, Seeds(seeds, seeds, is_paired=True))
     if not rung.slots or not restrict_space(definition.method, definition.resolved, {}).settings:
         return None
+    halving = request.halving or 0
+    if definition.candidates.kind == "posthoc":  # without epochs to shorten
+        halving = 0
+    definition = replace(definition, race=request.race, halving=halving)
+    Stages(definition).check()
     journal_file(run.location.out)  # refuses a URL, where no journal can be
     folder = "search-" + re.sub(r"[^\w.+=-]+", "-", rung.label)
     location = replace(run.location, out=run.location.out / folder, profile=False, among=None)
-    return SearchRun(definition, length, location, count_at_once(definition, location))
+    assert request.tune is not None
+    return SearchRun(definition, request.tune, location, count_at_once(definition, location))
 
 
 def _define_search(

@@ -21,7 +21,7 @@ from tune_calib.spec.metrics import METRICS
 _STEPS = 6  # at most, between the axes of a row of parallel coordinates
 _ABSENT = -0.12  # below the parallel axes, for settings that do not apply
 _SHOWN_BEYOND = 0.05  # loss of accuracy beyond the guard that is still shown
-_VALUELESS = {AT_CHANCE: "1", "diverged": "x", "crashed": "+"}
+_VALUELESS = {AT_CHANCE: "1", "diverged": "x", "crashed": "+", "raced": "|", "stopped": "|"}
 _WITHIN, _DEFAULT = style.color(0), style.color(2)
 # Label, mark, its size, colour, face and order of drawing.
 _GROUPS = (

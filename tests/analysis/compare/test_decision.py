@@ -5,14 +5,15 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from scipy import stats
+from scipy import integrate, stats
 
 import tune_calib
 from analysis.compare.claims import Changes, measure
-from analysis.compare.decision import decide, decide_runs, decide_sums, margin_of
+from analysis.compare.decision import decide, decide_runs, decide_sums, describe_rules, margin_of
 from analysis.compare.difference import difference
+from analysis.compare.gather import over_seeds
 from analysis.compare.intervals import noise_floor
-from analysis.compare.significance import interaction
+from analysis.compare.significance import add_decisions, interaction, judge, view
 from analysis.ladder import tables
 from analysis.load import load
 from tests import fake_results
@@ -68,22 +69,29 @@ def test_the_outcome_follows_from_both_tests(mean, error, metric, outcome):
 def test_one_decision_has_the_interval_over_networks_and_samples_and_both_p(metric, kinks):
     values, error = change(-0.01, 0.002, 5), 0.003
     (decision,) = decided((values, error), metric=metric, margin=0.02 * METRICS[metric].scale)
-    variance, error = values.var(ddof=1) / 5, kinks * error
-    total = variance + error**2
-    freedom = 4 * total / variance
-    ends = stats.t.interval(0.95, freedom, values.mean(), total**0.5)
-    assert (decision.low, decision.high) == pytest.approx(ends)
-    assert decision.p == pytest.approx(2 * stats.t.sf(0.01 / total**0.5, freedom))
-    one_sided = [
-        stats.t.sf((0.02 + side * values.mean()) / total**0.5, freedom) for side in (-1, 1)
-    ]
-    assert decision.p_equivalent == pytest.approx(2 * max(one_sided))
+    spread, error = stats.sem(values), kinks * error
+    half = decision.high - values.mean()
+    assert values.mean() - decision.low == pytest.approx(half)
+    assert reach_by_chance(half, spread, error) == pytest.approx(0.05)
+    assert decision.p == pytest.approx(reach_by_chance(0.01, spread, error))
+    assert decision.p_equivalent == pytest.approx(reach_by_chance(0.01, spread, error))
+
+
+def reach_by_chance(size, spread, error):
+    """Integrate P(|spread T + error Z| >= size) over Z, for five networks."""
+
+    def at(z):
+        student = stats.t(4)
+        above = student.sf((size - error * z) / spread) + student.cdf((-size - error * z) / spread)
+        return stats.norm.pdf(z) * above
+
+    return integrate.quad(at, -9, 9)[0]
 
 
 def test_many_overlapping_splits_do_not_shrink_the_part_of_the_interval_that_is_due_to_them():
     splits, alone = np.random.default_rng(0).normal(-0.001, 0.002, 100), np.array([-0.001])
     (many,) = decided((splits, 1e-6), metric="nll", basis="splits")
-    width = 2 * stats.norm.ppf(0.975) * (1 + 1 / 100) ** 0.5 * splits.std(ddof=1)
+    width = 2 * stats.t.ppf(0.975, 99) * (1 + 1 / 100) ** 0.5 * splits.std(ddof=1)
     assert many.high - many.low == pytest.approx(width, rel=1e-3)
     (one,) = decided((alone, 1e-6), metric="nll", basis="splits")
     assert (many.outcome, one.outcome) == ("undecided", "equivalent")
@@ -145,6 +153,29 @@ def test_one_network_is_decided_by_the_paired_bootstrap_of_its_test_samples(tmp_
     assert decision.over == "the test samples of this network"
     done = here("analyze", "significance", tmp_path, "--test", "t", "--baseline", "vanilla")
     assert "The decisions are about this network, not about others." in done.stdout
+    assert (
+        "The draw of select and calib does not enter (--split-seeds 5 repeats it)." in done.stdout
+    )
+    alone = fake_results.with_manifest(run, paired_seeds=False, network_seeds=[0])
+    verdict = add_decisions(alone, judge(over_seeds(alone, "ece"), "t", "vanilla"))
+    spread, decided = view(verdict).tables
+    assert "Neither spread nor interval is that of a difference" in spread.caption
+    assert (decided.key, decided.is_main) == ("decisions", True)
+    first = decided.notes[-3]
+    cells = decided.records[0]
+    assert first.startswith(
+        "By the ECE, + one is better than vanilla (difference \N{MINUS SIGN}2.00"
+    )
+    assert f"p (Holm) {cells['p (Holm)'].text}); what varies: the test samples" in first
+
+
+def test_over_splits_the_caption_says_that_their_draw_enters(tmp_path):
+    splits = change(-0.01)
+    (decision,) = decided((splits, 0.001), metric="nll", basis="splits")
+    rules = ". ".join(describe_rules([decision]))
+    assert "3 splits of the data, which overlap, and the test samples" in rules
+    assert "about the networks of this run" in rules
+    assert "--split-seeds" not in rules
 
 
 def test_without_draws_a_bound_or_the_option_is_named(tmp_path):

@@ -142,8 +142,9 @@ def test_intervals_have_their_coverage_and_false_decisions_are_rare(pair, networ
         covered, better, worse, equivalent = rates(simulated[metric], metric)
         assert covered > 0.93, metric
         assert max(better, worse, equivalent) < 0.05, metric
-    # An interval of ECEs also contains the difference without that of the noise floors.
-    assert rates(simulated["nll"], "nll")[0] < 0.97
+    # An interval of ECEs also contains the difference without that of the noise floors, and one
+    # over three networks is at least as wide as needed (``test_familywise.py``).
+    assert rates(simulated["nll"], "nll")[0] < 0.98
 
 
 @pytest.mark.slow

@@ -112,6 +112,7 @@ def test_a_rung_of_one_trial_is_one_pair_and_not_one_for_each_head_seed(first, t
     pairs = comparison.frame.set_index("rung")["pairs"]
     assert pairs.to_dict() == {"vanilla": 1, "+ one": 5, "+ two": 5, "control": 5}
     assert comparison.frame["difference"].tolist() == pytest.approx([0.02] * 4)
+    assert (comparison.frame["low"].isna() == (comparison.frame["decision"] == "undecided")).all()
 
 
 def test_a_rung_of_one_trial_in_one_run_alone_is_a_pair_with_each_trial_of_the_other(

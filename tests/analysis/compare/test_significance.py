@@ -214,6 +214,7 @@ def test_paired_seeds_are_the_blocks(tmp_path):
     fake_results.write(tmp_path, seeds=4)
     told = over_seeds(load(tmp_path), "ece")
     assert told.unit == "network seed"
+    assert compare(told, "vanilla", "t")["statement"].str.startswith("all 4 differences").all()
     assert told.values["+ two"].tolist() == pytest.approx([0.06, 0.07, 0.08, 0.09])
 
 
@@ -242,6 +243,10 @@ def test_on_one_network_the_networks_own_head_stands_in_every_block(tmp_path):
     seeds = {"paired_seeds": False, "network_seeds": [0]}
     told = over_seeds(fake_results.with_manifest(sweep, **seeds, planned=planned), "ece")
     assert "one network" in told.unit
+    for row in compare(told, "vanilla", "t").to_dict("records"):
+        assert row["statement"].startswith("blocks on one network share its test samples")
+        assert np.isnan([row["p"], row["p_holm"], row["low"], row["high"]]).all()
+    assert friedman(told).statement == told.why_no_test
     assert told.values["vanilla"].tolist() == pytest.approx([0.1] * 3)
     spreads = spreads_of(told).set_index("method")["n"]
     assert spreads.to_dict() == {"vanilla": 1, "+ one": 3, "+ two": 3, "control": 3}

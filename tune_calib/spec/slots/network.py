@@ -7,13 +7,27 @@ from pydantic import Field, field_validator, model_validator
 from tune_calib.errors import UserError
 from tune_calib.spec.backbones import BACKBONES
 from tune_calib.spec.methods import METHODS
-from tune_calib.spec.names import IMPORTED
-from tune_calib.spec.slots.base import OptimisedSlot
+from tune_calib.spec.names import IMPORTED, POOL
+from tune_calib.spec.slots.base import OptimisedSlot, PostHocSlot
+from tune_calib.spec.slots.data import ImportedData
+from tune_calib.spec.slots.pool import Average
+from tune_calib.spec.strict import StrictModel
 from tune_calib.text import short_repr
 
 Precision = Literal["fp32", "tf32", "bf16"]
 Schedule = Literal["steps", "cosine", "one_cycle"]
 Execution = Literal["auto", "eager", "graph", "compiled"]
+
+
+class Pool(StrictModel):
+    """Networks of one data set whose predictions are averaged."""
+
+    members: "tuple[NetworkSlot | ImportedData, ...]" = Field(min_length=2)
+    """The networks, or the imports of their logits."""
+    average: Average = "probabilities"
+    """What is averaged, with equal weights."""
+    posthoc: PostHocSlot | None = Field(None, exclude_if=lambda posthoc: posthoc is None)
+    """Transform that is fitted to each member on `calib`, before the average."""
 
 
 class NetworkSlot(OptimisedSlot):
@@ -75,6 +89,21 @@ class NetworkSlot(OptimisedSlot):
     """Compute with one thread as every x86 processor with AVX2 does; this includes heads and
     transforms on the network."""
 
+    pool: Pool | None = Field(None, exclude_if=lambda pool: pool is None)
+    """Networks whose average takes the place of the network, which is the first of them."""
+
+    @property
+    def members(self) -> "tuple[NetworkSlot, ...]":
+        """Return the networks that are trained: those of a pool, or this one alone."""
+        members = self.pool.members if self.pool else ()
+        return tuple(member for member in members if isinstance(member, NetworkSlot)) or (self,)
+
+    @property
+    def method_name(self) -> str:
+        """Return the method, or those of a pool, e.g. ``pool:ce:ls``."""
+        names = dict.fromkeys(member.method for member in self.members)
+        return POOL + ":".join(names) if self.pool else self.method
+
     @property
     def is_frozen(self) -> bool:
         """Return whether the network comes from ``weights`` or an import and is not trained."""
@@ -88,7 +117,12 @@ class NetworkSlot(OptimisedSlot):
     @property
     def reads_held_out(self) -> bool:
         """Return whether `select` or `calib` can change the weights."""
-        return self.select != "last" or "calib_pass" in METHODS[self.method].needs
+        return any(member.select != "last" for member in self.members) or self.reads_calib
+
+    @property
+    def reads_calib(self) -> bool:
+        """Return whether `calib` can change the weights."""
+        return any("calib_pass" in METHODS[member.method].needs for member in self.members)
 
     @model_validator(mode="before")
     @classmethod
@@ -152,7 +186,7 @@ class NetworkSlot(OptimisedSlot):
 
 _OF_FROZEN = {
     "plugin", "method", "params", "seed", "backbone", "weights", "epochs", "precision", "execution",
-    "deterministic", "threads", "portable",
+    "deterministic", "threads", "portable", "pool",
 }  # fmt: skip
 OF_TRAINING = tuple(key for key in NetworkSlot.model_fields if key not in _OF_FROZEN)
 """Settings of a network slot that do not apply to a frozen network."""

@@ -20,7 +20,7 @@ from tune_calib.spec.datasets import flatten
 from tune_calib.spec.ladder import PlannedTrial, Rung, build_rung, build_spec, find_keys
 from tune_calib.spec.methods import METHODS, MethodKind
 from tune_calib.spec.metrics import METRICS, column, refuse_unsearchable
-from tune_calib.spec.names import is_chance
+from tune_calib.spec.names import SHORT_BASELINE, is_chance
 from tune_calib.spec.recipe import RECIPES
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.spec.samplers import SAMPLERS
@@ -34,7 +34,8 @@ from tune_calib.tuning.folder import hash_request
 class SuggestionResult:
     """The result of a suggestion over all of its seeds."""
 
-    status: Literal["done", "diverged", "crashed"]  # ``done``, or the first other status
+    # ``done``, the first other status, or ended early by ``race`` or ``halving``.
+    status: Literal["done", "diverged", "crashed", "raced", "stopped"]
     values: tuple[float, ...] = ()  # mean of each metric over the seeds; empty unless done
     drop: float = math.nan  # mean loss of accuracy to the baseline of the same network seed
     at_chance: bool = False  # a trial has this flag, so that it cannot be chosen
@@ -88,6 +89,10 @@ class Objective:
         """Return the values with signs such that less is better, without their last bits."""
         return tuple(round(loss, 12) for loss in map(mul, self.signs, result.values))
 
+    def rank(self, result: SuggestionResult) -> tuple[float, tuple[float, ...]]:
+        """Return a key by which results within the guard come first, and then better ones."""
+        return max(0.0, self.excess(result)), self.losses(result)
+
     def within_guard(self, results: Mapping[int, SuggestionResult]) -> dict[int, SuggestionResult]:
         return {n: v for n, v in results.items() if v.status == "done" and self.excess(v) <= 0}
 
@@ -139,6 +144,8 @@ class SearchDefinition:
     grid: Mapping[str, Sequence[Choice]] = field(default_factory=dict)  # the user's values
     around: Point = field(default_factory=dict)  # of a local sampler, if not the defaults
     replay: Mapping[str, str] = field(default_factory=dict)  # digest of a table, and the answer
+    race: bool = False  # further seeds only while a suggestion may be the best
+    halving: int = 0  # the best 1/n of short schedules get n times as many epochs; 0: none
 
     @cached_property
     def record(self) -> SearchRequestRecord:
@@ -160,6 +167,10 @@ class SearchDefinition:
             plain["around"] = self.around
         if self.replay:
             plain["replay"] = self.replay
+        if self.race:
+            plain["race"] = True
+        if self.halving:
+            plain["halving"] = self.halving
         # With another version of a plug-in it is another search, also in a database.
         if contents := self.plugins:
             plain["plugins"] = sorted(contents)
@@ -233,6 +244,8 @@ class SearchDefinition:
             grid=record.grid,
             around=record.around,
             replay=record.replay,
+            race=record.race,
+            halving=record.halving,
         )
 
 
@@ -313,9 +326,12 @@ class Candidates:
         """Build the trials of a point, one for each pair of seeds."""
         return self._plan(self.rung(point), number, f"trial {number}")
 
-    def baseline(self) -> list[PlannedTrial]:
+    def baseline(self, epochs: int | None = None) -> list[PlannedTrial]:
         """Build the network trained with cross entropy, with its own head, for each seed."""
-        trials = self._plan(Rung(BASELINE, ""), -1, BASELINE)
+        rung, number = Rung(BASELINE, ""), -1
+        if epochs is not None:  # of short suggestions alone
+            rung, number = Rung(BASELINE, "", {"network": {"epochs": epochs}}), SHORT_BASELINE
+        trials = self._plan(rung, number, BASELINE)
         return list(dict(zip(list_hashes(trials), trials, strict=True)).values())
 
     def rung(self, point: Point, label: str = "") -> Rung:

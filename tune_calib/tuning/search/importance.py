@@ -110,7 +110,8 @@ def compute_importance(state: SearchState) -> Importance:
             continue
         samples = []
         for draw in draws:
-            divergences = state.study.divergences(index, top / done, [numbers[n] for n in draw])
+            losses = state.objective.signs[index] * values[draw]
+            divergences = state.study.divergences(losses, top / done, [numbers[n] for n in draw])
             total = sum(divergences.values()) or 1.0
             samples.append({name: value / total for name, value in divergences.items()})
         paired = sorted(samples[0], key=lambda name: (-samples[0][name], name))

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from itertools import chain, pairwise
 from typing import Any
 
 from tune_calib.engine.imports import find_names
@@ -37,14 +38,20 @@ def write_outcome(state: SearchState, location: RunLocation) -> None:
         drop, is_within = None, False
         if result.status == "done":  # otherwise the drop is NaN, which JSON lacks
             drop, is_within = result.drop, objective.excess(result) <= 0
+        specs, shorter = state.hashes(suggestion), list[str]()
+        if state.definition.halving:
+            stages = state.hashes_by_stage(suggestion)[: state.count_passed(suggestion)]
+            specs, shorter = stages[-1], list(chain.from_iterable(stages[:-1]))
         record = SuggestionRecord(
             number=suggestion.number,
             status=result.status,
             point=dict(suggestion.params),
             drop=drop,
             is_within=is_within,
-            specs=state.hashes(suggestion),
+            specs=specs,
         )
+        if shorter:
+            record = record.model_copy(update={"shorter": shorter})
         records.append(record)
     outcome = SearchOutcome(
         version=VERSION,
@@ -62,6 +69,40 @@ def write_outcome(state: SearchState, location: RunLocation) -> None:
         command=command,
     )
     outcome.write(state.out)
+
+
+def count_epochs(state: SearchState) -> tuple[int, int]:
+    """Count the epochs that the suggestions so far have trained, and those that were saved."""
+    if state.candidates.kind == "posthoc":  # all of them share their networks
+        return 0, 0
+    epochs, slot = list[int](), state.stages.slot
+    for trials in state.stages.list_trials({}, 0):
+        epochs.append(sum(getattr(trial.spec, slot).epochs for trial in trials))
+    complete = epochs[-1] if state.definition.halving else sum(epochs)
+    trained = sum(sum(epochs[: len(passed)]) for passed in state.passed.values())
+    for trial in state.stages.short_baselines:
+        trained += trial.spec.network.epochs
+    return trained, complete * len(state.passed) - trained
+
+
+def describe_stages(state: SearchState) -> list[str]:
+    """Describe what ending suggestions early has saved, and how well short schedules predict."""
+    if state.stages.count < 2:
+        return []
+    statuses = [result.status for result in state.results.values()]
+    trained, saved = count_epochs(state)
+    lines = [
+        f"{len(statuses)} suggestions, {statuses.count('done')} complete; {trained:,} epochs "
+        f"trained, {saved:,} saved ({saved / max(1, trained + saved):.0%})"
+    ]
+    if state.definition.halving:
+        taus = state.compute_taus(state.results)
+        for (short, long), tau in zip(pairwise(state.stages.rungs), taus, strict=True):
+            line = f"ranks at {short} and {long} epochs: tau {tau.value:.2f} ({tau.pairs} promoted)"
+            if tau.is_chance:
+                line += "; it is not above chance, so no more are promoted"
+            lines.append(line)
+    return lines
 
 
 def format_choice(definition: SearchDefinition, location: RunLocation, point: Point) -> str:

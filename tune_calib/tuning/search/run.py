@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from analysis.search.load import load_search as read_results
+from tune_calib.console import echo
 from tune_calib.engine.head_batch import HEAD_THREADS
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.files.paths import AnyPath, expand_path, parse_path
@@ -35,7 +36,8 @@ from tune_calib.tuning.folder import (
 from tune_calib.tuning.progress.tracker import Tracker
 from tune_calib.tuning.resolve import resolve_files
 from tune_calib.tuning.search.definition import Candidates, Objective, SearchDefinition, list_hashes
-from tune_calib.tuning.search.outcome import write_outcome
+from tune_calib.tuning.search.outcome import describe_stages, write_outcome
+from tune_calib.tuning.search.stages import Stages
 from tune_calib.tuning.search.state import SearchState, StudySource
 from tune_calib.tuning.search.storage import find_storage, lost_database
 from tune_calib.tuning.search.study import SearchStudy
@@ -77,8 +79,8 @@ class SearchRun:
     @cached_property
     def planned_trials(self) -> list[PlannedTrial]:
         """List the trials of the baseline and of the method's defaults."""
-        candidates = self.definition.candidates
-        return [*candidates.baseline(), *candidates.trials({}, 0)]
+        candidates, shorter = self.definition.candidates, Stages(self.definition).short_baselines
+        return [*candidates.baseline(), *shorter, *candidates.trials({}, 0)]
 
     def check(self) -> None:
         definition = self.definition
@@ -227,7 +229,8 @@ class SearchRun:
         """Yield the jobs of the baseline, and then of the suggestions, with those to be retried."""
         if self.retry is not None:
             state.study.retry(self.retry)
-        work = make_plan(self.definition.candidates.baseline(), set(state.rows))
+        baselines = [*self.definition.candidates.baseline(), *state.stages.short_baselines]
+        work = make_plan(baselines, set(state.rows))
         if work.networks:
             yield JobSource("baseline", work.networks, provenance, work.head_batches)
         state.read_rows()
@@ -236,6 +239,8 @@ class SearchRun:
 
     def finish(self, state: SearchState) -> Result:
         write_outcome(state, self.location)
+        for line in describe_stages(state):
+            echo(line, err=True)
         errors, names = state.errors, state.crashed.values()
         crashed = [errors.get(name, "no result row was written") for name in names]
         return Result(crashed, state=state)
@@ -296,7 +301,10 @@ def build_search_run(request: SearchRequest, resolved: ResolvedRequest, command:
         grid=request.grid or {},
         around=center,
         replay=replayed,
+        race=request.race,
+        halving=request.halving or 0,
     )
+    Stages(definition).check()
     tries_all = request.grid or SAMPLERS[request.sampler].is_local
     return SearchRun(
         definition=definition,

@@ -1,10 +1,12 @@
 """The state of a search: its study, the rows of its trials, the results of its suggestions."""
 
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from math import ceil, inf
+from operator import mul
 from typing import Any
 
 from optuna.trial import FrozenTrial
@@ -26,7 +28,9 @@ from tune_calib.tuning.search.definition import (
     compute_means,
     list_hashes,
 )
-from tune_calib.tuning.search.study import SearchStudy, status_of
+from tune_calib.tuning.search.rules import Halving, Race, Tau, compute_taus
+from tune_calib.tuning.search.stages import Stages
+from tune_calib.tuning.search.study import HIDDEN, PASSED, SearchStudy, status_of
 from tune_calib.tuning.work.executor import OVER, Resources, configuration
 from tune_calib.tuning.work.jobs import MAX_HEAD_BATCH, Job, format_suggestions, make_plan
 
@@ -48,8 +52,13 @@ class SearchState:
     crashed: dict[str, str] = field(default_factory=dict)  # names of Ray trials by spec hash
     errors: dict[str, str] = field(default_factory=dict)  # of Ray trials, by name
     results: dict[int, SuggestionResult] = field(default_factory=dict)  # by number
-    _hashes: dict[int, list[str]] = field(default_factory=dict)
+    passed: dict[int, list[SuggestionResult]] = field(default_factory=dict)  # stages by number
+    _hashes: dict[int, list[list[str]]] = field(default_factory=dict)
     _started: set[str] = field(default_factory=set)
+
+    @cached_property
+    def stages(self) -> Stages:
+        return Stages(self.definition)
 
     @property
     def candidates(self) -> Candidates:
@@ -70,25 +79,37 @@ class SearchState:
         if self.retry is not None and self.study.find_retries(self.retry):
             return False
         is_complete = len(self.study.finished()) >= self.planned and self.count_left() == 0
-        return is_complete and self.rows.keys() >= set(list_hashes(self.candidates.baseline()))
+        return is_complete and self.rows.keys() >= set(
+            list_hashes(chain.from_iterable(self.stages.baselines))
+        )
 
     def read_rows(self, name: str = "*") -> None:
         table = read_table(self.out, "trials", name, columns=COLUMNS)
         hashes = table["spec_hash"].to_pylist()
         self.rows |= zip(hashes, table.drop_columns("spec_hash").to_pylist(), strict=True)
 
-    def hashes(self, suggestion: FrozenTrial) -> list[str]:
-        """Return the spec hashes of a suggestion, one for each pair of seeds."""
+    def hashes_by_stage(self, suggestion: FrozenTrial) -> list[list[str]]:
+        """Return the spec hashes of a suggestion by stage, one for each of its trials."""
         number = suggestion.number
         if number not in self._hashes:
-            self._hashes[number] = list_hashes(self.candidates.trials(suggestion.params, number))
+            stages = self.stages.list_trials(suggestion.params, number)
+            self._hashes[number] = list(map(list_hashes, stages))
         return self._hashes[number]
 
-    def start(self, suggestions: Iterable[FrozenTrial]) -> list[PlannedTrial]:
-        """Return the trials of suggestions without a row that were not started yet."""
+    def hashes(self, suggestion: FrozenTrial) -> list[str]:
+        """Return the spec hashes of a suggestion in the stages that it has passed."""
+        stages = self.hashes_by_stage(suggestion)
+        return list(chain.from_iterable(stages[: self.count_passed(suggestion)]))
+
+    def count_passed(self, suggestion: FrozenTrial) -> int:
+        """Count the stages that a suggestion has passed; all of them if it has not ended."""
+        return int(suggestion.user_attrs.get(PASSED, self.stages.count))
+
+    def start(self, suggestions: Iterable[FrozenTrial], stage: int = 0) -> list[PlannedTrial]:
+        """Return the trials of a stage without a row that were not started yet."""
         new: dict[str, PlannedTrial] = {}
         for suggestion in suggestions:
-            for trial in self.candidates.trials(suggestion.params, suggestion.number):
+            for trial in self.stages.list_trials(suggestion.params, suggestion.number)[stage]:
                 if trial.spec.hash not in self.rows and trial.spec.hash not in self._started:
                     new[trial.spec.hash] = trial
         self._started |= new.keys()
@@ -101,14 +122,17 @@ class SearchState:
         else:
             self.crashed |= dict.fromkeys(list_hashes(trial.trials), trial.name)
 
-    def has_ended(self, suggestion: FrozenTrial) -> bool:
-        """Return whether every trial of a suggestion has a row or crashed.
+    def has_ended(self, suggestion: FrozenTrial, stage: int | None = None) -> bool:
+        """Return whether every trial of a suggestion, or of a stage, has a row or crashed.
 
         The rows are the truth: a suggestion that the study has finished may have lost them.
         """
         if status_of(suggestion) == "crashed":
             return True
-        return all(h in self.rows or h in self.crashed for h in self.hashes(suggestion))
+        hashes = (
+            self.hashes(suggestion) if stage is None else self.hashes_by_stage(suggestion)[stage]
+        )
+        return all(h in self.rows or h in self.crashed for h in hashes)
 
     def list_ended(self) -> list[FrozenTrial]:
         """List the suggestions with a result in the study that have ended."""
@@ -118,14 +142,50 @@ class SearchState:
         """Count the suggestions to be made or to be repeated."""
         return self.planned - len(self.list_ended())
 
-    def settle(self, suggestion: FrozenTrial) -> None:
-        """Compute the result of a finished suggestion, and write it to the study once."""
-        rows = list(map(self.rows.get, self.hashes(suggestion)))
-        result = self.objective.summarise(rows, self.baseline)
-        self.results[suggestion.number] = result
+    def settle(
+        self, suggestion: FrozenTrial, passed: int | None = None, rule: Race | Halving | None = None
+    ) -> None:
+        """Compute the result of a suggestion, and write it to the study once.
+
+        ``passed``: the stages of one that the study has not finished; ``rule``: what ended it.
+        """
+        if suggestion.state.is_finished() or passed is None:
+            passed = self.count_passed(suggestion)
+        number, has_stages = suggestion.number, self.stages.count > 1
+        stages = self.passed[number] = self.summarise(suggestion, passed)
+        result = stages[-1]
+        if not self.definition.halving:
+            hashes = chain.from_iterable(self.hashes_by_stage(suggestion)[:passed])
+            result = self.objective.summarise(list(map(self.rows.get, hashes)), self.baseline)
+        is_early = passed < self.stages.count and result.status == "done"
+        observed = None
+        if rule is not None and (is_early or self.definition.halving):
+            observed = rule.estimate(stages)
+        if is_early:
+            result = SuggestionResult("stopped" if self.definition.halving else "raced")
+        self.results[number] = result
         # Optuna accepts no second result.
         if not suggestion.state.is_finished():
-            self.study.write_result(suggestion.number, result)
+            self.study.write_result(number, result, observed, passed if has_stages else None)
+
+    def summarise(self, suggestion: FrozenTrial, passed: int) -> list[SuggestionResult]:
+        """Summarise the trials of each of the first stages of a suggestion."""
+        results, stages = [], self.hashes_by_stage(suggestion)[:passed]
+        for hashes, baseline in zip(stages, self.baselines, strict=False):
+            results.append(self.objective.summarise(list(map(self.rows.get, hashes)), baseline))
+        return results
+
+    def build_rule(self, visible: Iterable[int]) -> Race | Halving:
+        """Build the rule that ends suggestions, by the results of the visible ones."""
+        results = {number: self.results[number] for number in visible}
+        if self.definition.halving:
+            return Halving(self.objective, self.definition.halving, self.compute_taus(results))
+        return Race(self.objective, results, self.passed)
+
+    def compute_taus(self, numbers: Iterable[int]) -> list[Tau]:
+        """Compute how the ranks of the rungs agree over some suggestions."""
+        passed = [self.passed[number] for number in numbers]
+        return compute_taus(self.objective, passed, self.stages.count)
 
     def settle_ended(self) -> bool:
         """Compute the results of the finished suggestions; return whether none is open."""
@@ -136,11 +196,18 @@ class SearchState:
             self.settle(suggestion)
         return len(ended) == len(self.study.states())
 
-    @cached_property
+    @property
     def baseline(self) -> Mapping[int, float]:
-        """Return the accuracy on ``select`` of the baseline, by network seed."""
+        return self.baselines[-1]
+
+    @cached_property
+    def baselines(self) -> list[Mapping[int, float]]:
+        """Return the accuracy on ``select`` of the baseline, by stage and network seed."""
+        return list(map(self._read_accuracies, self.stages.baselines))
+
+    def _read_accuracies(self, baseline: Iterable[PlannedTrial]) -> Mapping[int, float]:
         accuracies = {}
-        for trial in self.candidates.baseline():
+        for trial in baseline:
             row = self.rows.get(trial.spec.hash)
             if row is None:
                 problem = "has no result"
@@ -186,8 +253,22 @@ def find_largest(definition: SearchDefinition, at_once: int) -> int:
     """Return how many heads of a batch are trained together at most."""
     # Every actor gets a share of a batch, unless the shares become too small; the numbers of a head
     # do not depend on its batch.
-    share = ceil(definition.population * len(definition.resolved.seeds.pairs()) / at_once)
+    stages = Stages(definition)
+    trials = stages.batch_size * stages.sizes[0]
+    share = ceil(trials / at_once)
     return min(MAX_HEAD_BATCH, max(MIN_SHARE, share))
+
+
+@dataclass
+class Batch:
+    """Suggestions that pass the stages of a search together."""
+
+    suggestions: Sequence[FrozenTrial]
+    visible: Collection[int]  # numbers of the suggestions whose results its decisions read
+    active: list[FrozenTrial]  # those that have reached the stage
+    stage: int = 0
+    rule: Race | Halving | None = None  # from the first decision on
+    passed: dict[int, int] = field(default_factory=dict)  # stages by number
 
 
 class StudySource:
@@ -206,47 +287,41 @@ class StudySource:
     ) -> None:
         self.tracker = tracker
         self.state, self.provenance, self.planned = state, provenance, state.planned
-        definition, pairs = state.definition, len(state.definition.resolved.seeds.pairs())
-        self.total, self.at_once = self.planned * pairs, at_once
+        definition, stages = state.definition, state.stages
+        self.total, self.at_once = self.planned * sum(stages.sizes), at_once
         self.title = f"search {definition.method}"
         self.units, self.unit = self.planned, "suggestions"
         self.is_head = state.candidates.kind == "head"
-        self.kinds = {"heads" if self.is_head else "networks": state.count_left() * pairs}
+        left = sum(map(mul, stages.sizes, stages.count_suggestions(state.count_left())))
+        self.kinds = {"heads" if self.is_head else "networks": left}
         # Suggestions that are drawn together, and such batches that are open at the same time.
         self.size, self.lag = 1, inf
+        if self.is_head or definition.halving:
+            self.size = stages.batch_size
         if self.is_head:
-            self.size, self.lag = definition.population, definition.lag
+            self.lag = definition.lag
         self.largest = find_largest(definition, at_once)
         self.suggested = 0
         self.queue: deque[Job] = deque()
         self.running: dict[str, Job] = {}
-        self.open: list[list[FrozenTrial]] = []  # batches without results
+        self.open: list[Batch] = []  # batches without results
 
     def suggest(self, trial_id: str) -> Any:
         """Return the configuration of the next Ray trial, None to wait for others, or ``OVER``."""
         while not self.queue:
             if len(self.open) >= self.lag:
                 return None
-            numbers = range(self.suggested, min(self.suggested + self.size, self.planned))
-            first_hidden = None
-            if self.is_head:
-                # An extended search may have more results by now than one of this length had.
-                first_hidden = max(0, self.suggested - (self.state.definition.lag - 1) * self.size)
-            batch = self.state.study.suggestions(numbers, first_hidden)
-            if not batch:
-                return OVER
-            self.suggested += len(batch)
-            left = self.state.start(item for item in batch if not self.state.has_ended(item))
-            if self.is_head:
-                for group in make_plan(left, set(), self.largest).head_batches:
-                    self.queue.append(replace(group, title=format_suggestions(group.trials)))
-            else:
-                # Without a network id, since suggestions of a post-hoc method share their network.
-                for trial in left:
-                    title = format_suggestions([trial])
-                    # A worker of heads trains their network too.
-                    prefix = "network" if trial.spec.head is None else "heads"
-                    self.queue.append(Job(f"{prefix}-{trial.spec.hash}", (trial,), title=title))
+            suggestions = self._draw()
+            if not suggestions:
+                return None if self.running else OVER  # further stages may follow
+            visible: Collection[int] = range(self.suggested)
+            if not self.is_head:
+                visible = set(visible).difference(suggestions[0].user_attrs.get(HIDDEN, ()))
+            self.suggested += len(suggestions)
+            batch = Batch(suggestions, visible, active=[])
+            if not all(s.state.is_finished() and self.state.has_ended(s) for s in suggestions):
+                batch.active = list(suggestions)
+                self._begin_stage(batch)
             self.open.append(batch)
             self._settle()
         job = self.running[trial_id] = self.queue.popleft()
@@ -255,6 +330,32 @@ class StudySource:
             numbers = range(1 + max(trial.rung for trial in job.trials))
             config["points"] = [item.params for item in self.state.study.suggestions(numbers)]
         return configuration(self.provenance, config)
+
+    def _draw(self) -> list[FrozenTrial]:
+        """Return the suggestions of the next batch, of the study or new ones."""
+        numbers = range(self.suggested, min(self.suggested + self.size, self.planned))
+        first_hidden = None
+        if self.is_head:
+            # An extended search may have more results by now than one of this length had.
+            first_hidden = max(0, self.suggested - (self.state.definition.lag - 1) * self.size)
+        return self.state.study.suggestions(numbers, first_hidden)
+
+    def _begin_stage(self, batch: Batch) -> None:
+        """Queue the trials of the stage that a batch has reached, before those of later batches."""
+        for suggestion in batch.active:
+            batch.passed[suggestion.number] = batch.stage + 1
+        left, jobs = self.state.start(batch.active, batch.stage), list[Job]()
+        if self.is_head:
+            for group in make_plan(left, set(), self.largest).head_batches:
+                jobs.append(replace(group, title=format_suggestions(group.trials)))
+        else:
+            # Without a network id, since suggestions of a post-hoc method share their network.
+            for trial in left:
+                title = format_suggestions([trial])
+                # A worker of heads trains their network too.
+                prefix = "network" if trial.spec.head is None else "heads"
+                jobs.append(Job(f"{prefix}-{trial.spec.hash}", (trial,), title=title))
+        self.queue.extendleft(reversed(jobs))
 
     def end(self, trial_id: str) -> None:
         self.state.collect(self.running.pop(trial_id))
@@ -265,11 +366,30 @@ class StudySource:
         """Settle the batches that have ended, of heads only in their order; tell if any has."""
         is_new = False
         for batch in list(self.open):
-            if all(map(self.state.has_ended, batch)):
-                for suggestion in batch:
-                    self.state.settle(suggestion)
+            self._advance(batch)
+            if not batch.active and (not self.is_head or batch is self.open[0]):
+                for suggestion in batch.suggestions:
+                    passed = batch.passed.get(suggestion.number)
+                    self.state.settle(suggestion, passed, batch.rule)
                 self.open.remove(batch)
                 is_new = True
-            elif self.is_head:
-                break
         return is_new
+
+    def _advance(self, batch: Batch) -> None:
+        """Begin further stages of a batch whose trials have ended, until none is active."""
+        state, stages = self.state, self.state.stages
+        while batch.active and all(state.has_ended(s, batch.stage) for s in batch.active):
+            if batch.stage + 1 == stages.count:
+                batch.active = []
+                return
+            # After a loss of rows, those of earlier suggestions are awaited.
+            if not state.results.keys() >= set(batch.visible):
+                return
+            batch.rule = batch.rule or state.build_rule(batch.visible)
+            passed = {s.number: state.summarise(s, batch.stage + 1) for s in batch.active}
+            selected = batch.rule.select(passed, len(batch.suggestions))
+            batch.active = [
+                s for s in batch.active if s.number in selected or stages.is_exempt(s.params)
+            ]
+            batch.stage += 1
+            self._begin_stage(batch)

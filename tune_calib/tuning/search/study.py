@@ -35,10 +35,13 @@ from tune_calib.spec.samplers import SAMPLERS, build_random
 from tune_calib.spec.space import Choice, Point
 from tune_calib.text import format_count
 from tune_calib.tuning.search.definition import SearchDefinition, SuggestionResult, restrict_space
+from tune_calib.tuning.search.stages import Stages
 from tune_calib.tuning.search.storage import find_storage, lost_database, open_storage
 
 STATUS = "status"
 RETRY_OF = "retry_of"
+PASSED = "stages"  # stages that a suggestion has passed, in a search with several
+HIDDEN = "hidden"  # earlier suggestions without a result when one on networks was drawn
 GUARD = "accuracy"
 OWNER = "owner"  # attribute of a study in a database: folder and session of its driver
 DRAWS = 10  # of a sampler that repeats points, before a new one is drawn uniformly
@@ -71,7 +74,7 @@ class SearchStudy:
     ) -> None:
         storage = open_storage(url, out, is_read_only)
         self._definition, self._objective = definition, definition.objective
-        self._sampler = SAMPLERS[definition.sampler]
+        self._sampler, self._stages = SAMPLERS[definition.sampler], Stages(definition)
         self._space = restrict_space(definition.method, definition.resolved, definition.grid)
         name = f"tune-calib {identity or definition.identity}"
         directions = self._objective.directions
@@ -144,6 +147,8 @@ class SearchStudy:
         points = first
         if self._sampler.is_sequence and not points:
             points = self._space.sobol(1, self._definition.sampler_seed, first=number)
+        open_trials = visible.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+        hidden = [trial.number for trial in open_trials]
         for point in points:
             visible.enqueue_trial(dict(point))
         for draw in itertools.count():
@@ -160,19 +165,33 @@ class SearchStudy:
             if first or frozenset(trial.params.items()) not in tried:
                 break
             visible.tell(trial.number, state=TrialState.FAIL)  # which no sampler reads
+        if self._stages.count > 1 and self._stages.slot == "network":
+            trial.set_user_attr(HIDDEN, hidden)
         self._study.add_trial(trial)
         return self._trials()[number]  # the copy may have another number
 
-    def write_result(self, number: int, result: SuggestionResult) -> None:
-        """Write the result of a suggestion; no sampler reads a trial that diverged or crashed."""
+    def write_result(
+        self,
+        number: int,
+        result: SuggestionResult,
+        observed: SuggestionResult | None = None,
+        passed: int | None = None,
+    ) -> None:
+        """Write the result of a suggestion, or what the sampler is to observe instead of it.
+
+        No sampler reads a trial that diverged or crashed.
+        """
         self._refuse_taken()
         trial_id = self._storage.get_trial_id_from_study_id_trial_number(self._id, number)
         trial = Trial(self._study, trial_id)
         trial.set_user_attr(STATUS, result.status)
-        if result.status == "done":
+        if passed is not None:
+            trial.set_user_attr(PASSED, passed)
+        observed = observed or result
+        if observed.status == "done":
             if GUARD not in trial.constraints:
-                trial.set_constraint(GUARD, self._objective.excess(result))
-            self._study.tell(number, result.values)
+                trial.set_constraint(GUARD, self._objective.excess(observed))
+            self._study.tell(number, observed.values)
         else:
             self._study.tell(number, state=TrialState.FAIL)
 
@@ -196,6 +215,7 @@ class SearchStudy:
         """Count the suggestions of a search of some length, including retries."""
         trials = self._trials()
         retries = _count_retries(trials)
+        length = self._stages.fill_brackets(length)
         if self._sampler.tries_grid:
             length = min(length, len(self._definition.points))
         if self._space.size < math.inf:
@@ -211,12 +231,13 @@ class SearchStudy:
         return list(map(status_of, self._trials()))
 
     @_quiet()
-    def divergences(self, index: int, quantile: float, numbers: Iterable[int]) -> dict[str, float]:
-        """Compute how settings differ in the best share of some trials by a metric (PED-ANOVA)."""
+    def divergences(
+        self, losses: Sequence[float], quantile: float, numbers: Iterable[int]
+    ) -> dict[str, float]:
+        """Compute how settings differ in the best share of some trials by losses (PED-ANOVA)."""
         # These import scikit-learn and pandas, which counting suggestions does not need.
         from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 
-        sign = self._objective.signs[index]
         trials, tried = self._trials(), set[str]()
         study = optuna.create_study(directions=self._objective.directions)
         for number in numbers:
@@ -229,7 +250,7 @@ class SearchStudy:
                 study,
                 evaluator=PedAnovaImportanceEvaluator(target_quantile=quantile),
                 params=[name for name in self._space.settings if name in tried],
-                target=lambda trial: sign * trial.values[index],
+                target=lambda trial: losses[trial.number],
                 normalize=False,
             )
 
@@ -284,8 +305,9 @@ def search_status(out: AnyPath, study_storage: str | None = None, is_running: bo
     manifest = read_search_manifest(out)
     with lost_database(study_storage):
         url = find_storage(out, study_storage, manifest.study_storage)
-        # A grid depends on the method's defaults, and these on the recipe.
-        needs_recipe = SAMPLERS[manifest.question.sampler].tries_grid
+        # A grid depends on the method's defaults, and these, as rungs, on the recipe.
+        question = manifest.question
+        needs_recipe = SAMPLERS[question.sampler].tries_grid or question.halving > 0
         definition = SearchDefinition.read(manifest, needs_recipe)
         # By the identity in the manifest, so that plug-ins need not be loaded.
         study = SearchStudy(definition, out, url, is_read_only=True, identity=manifest.search)

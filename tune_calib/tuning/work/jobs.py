@@ -4,7 +4,7 @@ import math
 import time
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 
@@ -37,6 +37,7 @@ class Job:
     name: str  # of its result files; it depends only on the specs
     trials: tuple[PlannedTrial, ...]  # none for a network that only heads need
     dependents: tuple[PlannedTrial, ...] = ()  # trials that get a row if their network diverges
+    pooled: tuple[PlannedTrial, ...] = ()  # of a network that a pool needs; it gets no row
     title: str = ""  # for the user, e.g. ``heads 9-16 of 40: MaC-Cal, seed 3``
     # Of extra evaluations, which are part of no hash and may come later: ``shift`` (a shift set, or
     # None for intervals on ``test``), ``resamples``, and ``measured`` (of each trial).
@@ -51,11 +52,17 @@ class Job:
 
     @property
     def first(self) -> PlannedTrial:
-        return (self.trials or self.dependents)[0]
+        return (self.trials or self.dependents or self.pooled)[0]
 
     @property
     def network_id(self) -> str:
         return self.first.spec.network_id
+
+    @property
+    def pooled_ids(self) -> set[str]:
+        """Return the networks that it waits for to pool them; imports exist already."""
+        is_waiting = self.kind == "network" and self.first.spec.data.imported is None
+        return {spec.network_id for spec in self.first.spec.members} if is_waiting else set()
 
     @property
     def is_pass(self) -> bool:
@@ -81,6 +88,7 @@ class Job:
             "weight": self.weight,
             "trials": list(map(PlannedTrial.plain, self.trials)),
             "dependents": list(map(PlannedTrial.plain, self.dependents)),
+            "pooled": list(map(PlannedTrial.plain, self.pooled)),
             **self.extra,
         }
 
@@ -127,7 +135,8 @@ class JobSource:
             kinds[f"{job.kind}s"] += job.weight
             if job.extra:
                 self.unit = EVALUATIONS
-        self.kinds, self.ready = kinds, deque(jobs)
+        self.kinds, self.ready = kinds, deque(job for job in jobs if not job.pooled_ids)
+        self.pools = [(job.pooled_ids, job) for job in jobs if job.pooled_ids]
         self.waiting: dict[str, list[Job]] = {}
         for job in waiting:
             self.waiting.setdefault(job.network_id, []).append(job)
@@ -146,10 +155,18 @@ class JobSource:
         return configuration(self.provenance, config)
 
     def end(self, trial_id: str) -> None:
-        """Make the heads of a finished network ready, but not those of one that failed."""
+        """Make the heads of a finished network ready, but not those of one that failed.
+
+        The job of a pool is ready in both cases, since it writes the row that says so.
+        """
         job = self.running.pop(trial_id)
         if job.kind == "network" and has_network(job.first.spec, self.store):
             self.ready.extend(self.waiting.pop(job.network_id, []))
+        for missing, pool in self.pools:
+            missing.discard(job.network_id)
+            if not missing:
+                self.ready.append(pool)
+        self.pools = [entry for entry in self.pools if entry[0]]
 
 
 def resources_of(jobs: Iterable[Job], gpus: float) -> list[Resources]:
@@ -165,11 +182,14 @@ def make_plan(
     of_network: dict[str, list[PlannedTrial]] = {}  # trials that the job of a network evaluates
     fits: dict[str, list[PlannedTrial]] = {}
     heads: dict[tuple[Any, ...], list[PlannedTrial]] = {}
+    pooled: dict[str, PlannedTrial] = {}  # a member of a pool by its network
     for trial in planned:
         spec = trial.spec
         if spec.hash in done:
             continue
         networks.setdefault(spec.network_id, []).append(trial)
+        for member in spec.members if spec.data.imported is None else ():
+            pooled[member.network_id] = replace(trial, spec=member)
         if spec.head is not None:
             split_seed = None
             if spec.is_redrawn and spec.head.select != "last":
@@ -180,11 +200,14 @@ def make_plan(
             fits.setdefault(spec.network_id, []).append(trial)
         else:
             of_network.setdefault(spec.network_id, []).append(trial)
-    network_jobs = []
-    for number, (network_id, trials) in enumerate(networks.items(), start=1):
-        title = f"network {number} of {len(networks)}: {_name_network(trials)}"
+    network_jobs, ids = [], dict.fromkeys([*networks, *pooled])
+    for number, network_id in enumerate(ids, start=1):
+        trials = tuple(networks.get(network_id, ()))
         evaluated = tuple(of_network.get(network_id, ()))
-        network_jobs.append(Job(f"network-{network_id}", evaluated, tuple(trials), title=title))
+        members = (pooled[network_id],) if network_id in pooled else ()
+        title = f"network {number} of {len(ids)}: {_name_network(trials or members)}"
+        job = Job(f"network-{network_id}", evaluated, trials, pooled=members, title=title)
+        network_jobs.append(job)
     batches = [*_list_batches("fit", fits, TOGETHER), *_list_batches("head", heads, largest)]
     return RemainingWork(tuple(network_jobs), tuple(batches))
 
@@ -214,7 +237,7 @@ def _plural(noun: str, counted: Collection[Any]) -> str:
 
 def _name_network(trials: Sequence[PlannedTrial]) -> str:
     """Name a network by its first trial without head and transform, or else by its method."""
-    label = trials[0].spec.network.method
+    label = trials[0].spec.network.method_name
     for trial in trials:
         if trial.spec.head is None and trial.spec.posthoc is None:
             label = trial.label

@@ -22,7 +22,6 @@ from tune_calib.engine.evaluate import Evaluation
 from tune_calib.errors import RefusedError, UserError
 from tune_calib.files.documents import hash_bytes
 from tune_calib.files.paths import expand_path
-from tune_calib.results.selection import BASELINE
 from tune_calib.results.tables import write_results
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.metrics import METRICS, column
@@ -52,7 +51,7 @@ class TableRecord(BaseModel):
     space: dict[str, dict[str, Any]]  # searched settings by ``slot.key``, as ``Setting.plain``
     seeds: int
     epochs: list[int]  # lengths of the schedules, ascending
-    baseline: list[dict[str, float]]  # metrics on ``select`` of the baseline, by network seed
+    baseline: list[dict[str, float]]  # its metrics on ``select``, by ``epochs`` and network seed
     r2: dict[str, dict[str, float]] = {}  # cross-validated: by metric, ``final`` and ``curve``
     command: str = ""  # that made it
     versions: dict[str, str] = {}
@@ -243,14 +242,17 @@ class ReplayWorker(Worker):
         """Answer all trials, and write their rows."""
         results = []
         for trial in self.trials:
-            is_baseline = trial.label == BASELINE
-            answer = self._answer_baseline if is_baseline else self._answer
+            answer = self._answer_baseline if trial.rung < 0 else self._answer
             results.append((trial, answer(trial)))
         write_results(self.out, self.name, self.rows(results, device=REPLAY))
         return {"epoch": results[0][1].epoch, **summarize(results), DONE: True}
 
     def _answer_baseline(self, trial: PlannedTrial) -> TrialResult:
-        rows = self.table.record.baseline
+        record = self.table.record
+        length = record.epochs[self.table.find_length(max(1, trial.spec.network.epochs))]
+        rows = [row for row in record.baseline if row["epochs"] == length]
+        if trial.spec.network.is_frozen:
+            rows = record.baseline
         row = rows[trial.spec.network.seed % len(rows)]
         metrics = {column("select", name): row[name] for name in self.table.metrics}
         epochs = trial.spec.network.epochs

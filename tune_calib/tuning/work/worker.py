@@ -85,6 +85,7 @@ class Worker:
         self.data_root = Path(root) if root else None
         self.trials = list(map(_planned, job["trials"]))
         self.dependents = list(map(_planned, job.get("dependents", [])))
+        self.pooled = list(map(_planned, job.get("pooled", [])))
         require_environment(self.spec)
         # In each trial, since the one before may have set other switches.
         set_switches(self.spec.network, self.device)
@@ -111,11 +112,11 @@ class Worker:
     @property
     def spec(self) -> TrialSpec:
         """Return a spec with the network of this Ray trial."""
-        return (self.trials or self.dependents)[0].spec
+        return (self.trials or self.dependents or self.pooled)[0].spec
 
-    def development(self) -> Development:
+    def development(self, spec: TrialSpec | None = None) -> Development:
         """Load the splits for training and selection; refuse another copy than the driver's."""
-        data = self.spec.network_data
+        data = (spec or self.spec).network_data
         development = load_development(data, self.data_root, self.store.images)
         key = canonical_json(self.spec.data)
         of_driver = self.provenance.digests.get(key)
@@ -242,7 +243,7 @@ def trial_row(
         "network": canonical_json(spec.network),
         "dataset": spec.data.dataset,
         "backbone": spec.network.backbone,
-        "network_method": spec.network.method,
+        "network_method": spec.network.method_name,
         "network_seed": spec.network.seed,
         "split_seed": spec.data.split_seed,
         "calib_samples": result.evaluation.calib_samples if result.evaluation else None,

@@ -42,6 +42,7 @@ from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.metrics import METRICS, column
 from tune_calib.spec.names import WATCHED
 from tune_calib.spec.slots.head import HeadSlot
+from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning.folder import PROFILES
 from tune_calib.tuning.work.worker import (
     DONE,
@@ -61,7 +62,7 @@ class NetworkWorker(Worker):
 
     def setup(self, config: dict[str, Any]) -> None:
         super().setup(config)
-        if self.spec.data.imported is not None:
+        if self.spec.data.imported is not None or self.spec.members:
             return
         self.splits = self.development().to(self.device)
         self.network_run = NetworkTraining(
@@ -75,7 +76,12 @@ class NetworkWorker(Worker):
     def step(self) -> dict[str, Any]:
         """Train an epoch; the step after the last epoch evaluates and writes the rows."""
         started, imported = time.monotonic(), self.spec.data.imported
-        if imported is not None:
+        if self.spec.members:
+            for member in self.spec.members:
+                if (ended := train_missing(self, member)) is not None:
+                    return ended
+            manifest = self._open_clean_bank().manifest
+        elif imported is not None:
             manifest = open_import(artifact_manifest, imported, self.store)
         else:
             try:
@@ -152,7 +158,7 @@ class NetworkWorker(Worker):
         return results
 
     def _outputs(self, manifest: Mapping[str, Any]) -> dict[str, SplitLogits]:
-        reads_bank = self.spec.data.imported is not None
+        reads_bank = self.spec.data.imported is not None or bool(self.spec.members)
         if not reads_bank and manifest["regime"] and self._can_share:
             identity = bank_key(self.spec, None).identity
             reads_bank = self._needs_bank or self.store.holds("banks", identity)
@@ -179,13 +185,14 @@ class NetworkWorker(Worker):
     def _needs_bank(self) -> bool:
         without_head = [t.spec for t in (*self.trials, *self.dependents) if t.spec.head is None]
         is_read = any(spec.network.is_frozen or spec.posthoc for spec in without_head)
-        return is_read or bank_key(self.spec, None) in self._bank_keys
+        return is_read or bool(self.pooled) or bank_key(self.spec, None) in self._bank_keys
 
     def _open_clean_bank(self, trained: TrainedNetwork | None = None) -> DevelopmentBank:
         key = bank_key(self.spec, None)
         # Without train, heads would build it again.
         has_heads = key in self._bank_keys
-        return self.open_bank(key, lambda: self.splits, with_train=has_heads, trained=trained)
+        splits = self.development if self.spec.members else lambda: self.splits
+        return self.open_bank(key, splits, with_train=has_heads, trained=trained)
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         if hasattr(self, "network_run"):
@@ -202,18 +209,38 @@ def _write_diverged(worker: Worker, run: NetworkTraining, error: DivergedError) 
     epoch = len(run.history) + 1
     trials = {trial.spec.hash: trial for trial in [*worker.trials, *worker.dependents]}
     result = TrialResult("diverged", epoch, run.history, message=f"network: {error}")
-    rows = worker.rows([(trial, result) for trial in trials.values()])
-    write_results(worker.out, worker.name, rows)
+    if trials:  # only pools may need it
+        rows = worker.rows([(trial, result) for trial in trials.values()])
+        write_results(worker.out, worker.name, rows)
     # Only schedulers read it; rows and studies do not treat it as a result.
     worst = {column("select", name): METRICS[name].worst for name in WATCHED}
     ended = {"status": "diverged", "statuses": {"diverged": len(trials)}, DONE: True}
     return {"epoch": epoch, **worst, **ended}
 
 
+def train_missing(worker: Worker, spec: TrialSpec) -> dict[str, Any] | None:
+    """Train a network that the store lacks; return the last report if it diverges."""
+    if has_network(spec, worker.store):
+        return None
+    development = worker.development(spec)
+    run = NetworkTraining(spec, worker.store, development, device=worker.device)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(spec.network.threads)
+    try:
+        while run.step() is not None:
+            pass
+    except DivergedError as error:
+        return _write_diverged(worker, run, error)
+    finally:
+        run.close()
+        torch.set_num_threads(threads)
+    return None
+
+
 class HeadWorker(Worker):
     def setup(self, config: dict[str, Any]) -> None:
         super().setup(config)
-        self.ended = self._train_network()
+        self.ended = train_missing(self, self.spec)
         if self.ended is not None:
             return
         # Post-hoc methods after the same head share it.
@@ -239,22 +266,6 @@ class HeadWorker(Worker):
             slots, bank, network.seed, self.device, network.execution, share
         )
         self.history: list[dict[str, list[float]]] = []
-
-    def _train_network(self) -> dict[str, Any] | None:
-        """Train the network if it is missing; return the last report if it diverges."""
-        if has_network(self.spec, self.store):
-            return None
-        run = NetworkTraining(self.spec, self.store, self.development(), device=self.device)
-        torch.set_num_threads(self.spec.network.threads)
-        try:
-            while run.step() is not None:
-                pass
-        except DivergedError as error:
-            return _write_diverged(self, run, error)
-        finally:
-            run.close()
-            torch.set_num_threads(HEAD_THREADS)
-        return None
 
     def _find_bank(self) -> DevelopmentBank:
         key = bank_key(self.spec, self.spec.head)

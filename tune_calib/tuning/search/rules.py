@@ -1,0 +1,148 @@
+"""Rules that end suggestions of a search before their last stage.
+
+They decide by results that do not depend on the order in which trials end.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from math import sqrt
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import stdtrit
+
+from tune_calib.tuning.search.definition import Objective, SuggestionResult
+
+ALPHA = 0.05  # of each one-sided test of a race
+LEAST_COMPLETE = 3  # visible suggestions from which the noise between seeds is estimated
+LEAST_PAIRS = 12  # promoted suggestions from which the ranks of two rungs can stop promotions
+
+Passed = Sequence[SuggestionResult]
+"""The results of the stages that a suggestion has passed."""
+
+
+class Race:
+    """Excludes suggestions that are worse than the incumbent beyond the noise between seeds.
+
+    The incumbent is the best complete suggestion within the guard. After k seeds, d is the mean
+    difference to it in the first metric on the same seeds, positive if worse. A suggestion is
+    excluded if d > t s / sqrt(k), with Student's quantile t for ``ALPHA`` on one side, and the
+    standard deviation s of a difference at one seed, pooled over complete suggestions without the
+    effects of suggestion and seed (two-way residuals). Likewise it is excluded if its mean loss of
+    accuracy exceeds the guard by more than its noise, and if a trial is at chance. After Maron and
+    Moore (1994) and Birattari et al. (2002).
+    """
+
+    def __init__(
+        self,
+        objective: Objective,
+        results: Mapping[int, SuggestionResult],
+        passed: Mapping[int, Passed],
+    ) -> None:
+        """Read the results of the visible suggestions, and those of their stages."""
+        self.objective = objective
+        complete = [n for n, r in results.items() if r.status == "done" and not r.at_chance]
+        within = objective.within_guard(results)
+        pool = list(within) if len(within) >= LEAST_COMPLETE else complete
+        self.is_open = len(pool) < LEAST_COMPLETE
+        if self.is_open:
+            return
+        best = min(complete, key=lambda number: (objective.rank(results[number]), number))
+        self.has_incumbent = best in within
+        self.best = self._read(passed[best])
+        # Two matrices with a row for each suggestion and a column for each seed.
+        losses, drops = np.stack([self._read(passed[number]) for number in pool], axis=1)
+        count, seeds = losses.shape
+        rest = losses - losses.mean(axis=0) - losses.mean(axis=1, keepdims=True) + losses.mean()
+        freedom = (count - 1) * (seeds - 1)
+        noise = sqrt(2 * np.square(rest).sum() / freedom)
+        noise_of_drops = sqrt(drops.var(axis=1, ddof=1).mean())
+        # For one seed.
+        self.bound = stdtrit(freedom, 1 - ALPHA) * noise
+        self.bound_of_drops = stdtrit(count * (seeds - 1), 1 - ALPHA) * noise_of_drops
+
+    def _read(self, stages: Passed) -> NDArray[np.float64]:
+        """Return losses in the first metric, and below them losses of accuracy, by seed."""
+        losses = [self.objective.losses(result)[0] for result in stages]
+        return np.array([losses, [result.drop for result in stages]])
+
+    def select(self, stages: Mapping[int, Passed], batch_size: int) -> list[int]:
+        """Return the suggestions that go on."""
+        return [number for number, passed in stages.items() if not self.excludes(passed)]
+
+    def excludes(self, stages: Passed) -> bool:
+        if any(result.status != "done" for result in stages):
+            return True
+        if self.is_open:
+            return False
+        worse, drop = self._read(stages).mean(axis=1)
+        worse -= self.best[0, : len(stages)].mean()
+        # Rounding errors must not decide.
+        is_worse = round(worse - self.bound / sqrt(len(stages)), 12) > 0
+        excess = drop - self.objective.guard - self.bound_of_drops / sqrt(len(stages))
+        at_chance = any(result.at_chance for result in stages)
+        return at_chance or (self.has_incumbent and is_worse) or round(excess, 9) > 0
+
+    def estimate(self, stages: Passed) -> SuggestionResult:
+        """Return what the sampler reads: means of the incumbent plus the mean differences to it.
+
+        Without one, the differences are to the suggestion that exceeds the guard the least.
+        """
+        shared = self.best[:, : len(stages)]
+        loss, drop = self.best.mean(axis=1) + (self._read(stages) - shared).mean(axis=1)
+        at_chance = any(result.at_chance for result in stages)
+        value = float(self.objective.signs[0] * loss)
+        return SuggestionResult("done", (value,), float(drop), at_chance=at_chance)
+
+
+class Tau(NamedTuple):
+    """The agreement of the ranks of two rungs over the suggestions that passed both."""
+
+    value: float  # Kendall's tau-b; NaN if one rung has equal values only
+    pairs: int
+
+    @property
+    def is_chance(self) -> bool:
+        return self.pairs >= LEAST_PAIRS and not self.value > 0
+
+
+def compute_taus(objective: Objective, passed: Iterable[Passed], rungs: int) -> list[Tau]:
+    """Compute the agreement between each rung and the next one."""
+    from scipy.stats import kendalltau  # slow to import
+
+    pairs: list[list[list[float]]] = [[] for _ in range(rungs - 1)]
+    for stages in passed:
+        for of_rung, results in zip(pairs, pairwise(stages), strict=False):
+            if all(result.status == "done" for result in results):
+                of_rung.append([objective.losses(result)[0] for result in results])
+    taus = []
+    for of_rung in pairs:
+        value = float("nan")
+        if len(of_rung) > 1:
+            value = float(kendalltau(*np.transpose(of_rung)).statistic)
+        taus.append(Tau(value, len(of_rung)))
+    return taus
+
+
+class Halving:
+    """Promotes the best share of each rung, unless its ranks were worthless so far.
+
+    After Jamieson and Talwalkar (2016) and Li et al. (2018), with complete schedules.
+    """
+
+    def __init__(self, objective: Objective, factor: int, taus: Sequence[Tau]) -> None:
+        self.objective, self.factor, self.taus = objective, factor, taus
+
+    def select(self, stages: Mapping[int, Passed], batch_size: int) -> list[int]:
+        """Return the suggestions that go on, of a bracket of some size."""
+        ranked, rung = [], max(map(len, stages.values()))
+        for number, passed in stages.items():
+            if passed[-1].status == "done" and not self.taus[rung - 1].is_chance:
+                ranked.append((self.objective.rank(passed[-1]), number))
+        count = max(1, batch_size // self.factor**rung)
+        return [number for _, number in sorted(ranked)[:count]]
+
+    def estimate(self, stages: Passed) -> SuggestionResult:
+        """Return what the sampler reads: the lowest rung, which every suggestion has."""
+        return stages[0]
