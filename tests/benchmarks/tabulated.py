@@ -144,6 +144,7 @@ def write_tables(name: str, folder: Path) -> None:
     for run, table in runs.items():
         if (folder / run / "trials").exists():
             search = build_search(table, folder)
+            execute_run(build_baseline(run, search, folder), Context())
             rows, on_test = read_points(run, table, search, folder)
             parts.append(rows)
             tests.append(on_test)
@@ -227,7 +228,6 @@ def main() -> None:
     options = parser.parse_args()
     table = TABLES[options.table]
     search = build_search(table, options.folder)
-    execute_run(build_baseline(options.table, search, options.folder), Context())
     if not options.write:
         run = build_run(options.table, search, options.points or table.points, options.folder)
         execute_run(run, Context())

@@ -33,7 +33,7 @@ from tune_calib.results.selection import BASELINE, CHOSEN, EVALUATION
 from tune_calib.results.tables import is_metric_column, read_slots, read_table
 from tune_calib.spec import plugins
 from tune_calib.spec.metrics import BASE, METRICS, NO_BEST, column, format_value
-from tune_calib.spec.names import WATCHED, is_never_best
+from tune_calib.spec.names import REPLAYED, WATCHED, is_never_best
 from tune_calib.spec.trial import TrialSpec
 from tune_calib.text import format_count
 
@@ -63,6 +63,8 @@ def export(
     for path in to_write:
         refuse_existing(path)
     row = _chosen(out, trial, best)
+    if row.get("device") == REPLAYED:
+        raise UserError(f"{out} was replayed: its trials were not trained")
     spec = TrialSpec.build(**read_slots(row))
     if spec.posthoc is not None and not is_storable(spec):
         raise UserError(
@@ -196,10 +198,7 @@ def _chosen_by_search(out: AnyPath) -> Row:
         raise UserError(f"{out} has no outcome yet; first run: tune-calib resume {out}") from None
     except DamagedFileError as error:
         raise DamagedFileError(f"{error}; write it again: tune-calib report {out}") from None
-    manifest = read_search_manifest(out)
-    if manifest.replay:
-        raise UserError(f"{out} was replayed: its trials were not trained")
-    if outcome.asked != manifest.trials:  # the search was extended since
+    if outcome.asked != read_search_manifest(out).trials:  # the search was extended since
         raise UserError(f"{out} is not finished; first run: tune-calib resume {out}")
     within = {record.number: record for record in outcome.suggestions if record.is_within}
     if outcome.chosen is None or outcome.chosen not in within:

@@ -25,12 +25,12 @@ from tune_calib.files.paths import expand_path
 from tune_calib.results.tables import write_results
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.metrics import METRICS, column
+from tune_calib.spec.names import REPLAYED
 from tune_calib.spec.space import Point
 from tune_calib.tuning.work.worker import DONE, TrialResult, Worker, summarize
 
 KEY = "tune_calib_table"  # of the attributes of a file, as pandas writes them
 ORDER = ("point", "epochs", "seed", "epoch")  # columns that identify a row
-REPLAY = "replay"  # in the column ``device`` of result rows
 GRID = np.arange(1, 11) / 10  # shares of a schedule; curves are linear in between
 _TREES = 64
 _NEIGHBOURS = 20  # points whose seeds give the noise of another one
@@ -244,7 +244,7 @@ class ReplayWorker(Worker):
         for trial in self.trials:
             answer = self._answer_baseline if trial.rung < 0 else self._answer
             results.append((trial, answer(trial)))
-        write_results(self.out, self.name, self.rows(results, device=REPLAY))
+        write_results(self.out, self.name, self.rows(results, device=REPLAYED))
         return {"epoch": results[0][1].epoch, **summarize(results), DONE: True}
 
     def _answer_baseline(self, trial: PlannedTrial) -> TrialResult:
