@@ -19,7 +19,14 @@ from tune_calib.results.manifests import RungRecord, RunManifest
 from tune_calib.results.tables import read_table
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.metrics import BASE, column
-from tune_calib.spec.names import BELOW, FLAT, HEAD_BELOW, LEAST_SHARPNESS, append_flag_signs
+from tune_calib.spec.names import (
+    BELOW,
+    FLAT,
+    HEAD_BELOW,
+    LEAST_SHARPNESS,
+    MASK_GONE,
+    append_flag_signs,
+)
 
 _LONG_TEXTS = ("data", "network", "head", "posthoc", "versions", "code")
 
@@ -235,7 +242,20 @@ def load(out: AnyPath) -> Run:
         trials = trials.merge(shifts, left_on="spec_hash", right_index=True, how="left")
     if hashes:
         manifest = manifest.model_copy(update={"planned": planned})
-    return _flag_flat_confidences(Run(out, manifest, trials, subsets, frozenset(hashes)))
+    run = Run(out, manifest, trials, subsets, frozenset(hashes))
+    return _flag_flat_confidences(_flag_gone_masks(run))
+
+
+def _flag_gone_masks(run: Run) -> Run:
+    """Add to ``flags`` the trials of MaC-Cal with q = 1 in the epoch that is evaluated."""
+    if not (run.trials["head_method"] == "mac_cal").any():
+        return run
+    q = run.recorded("q")
+    kept = run.trials[["spec_hash", "epoch"]].merge(q[q["value"] >= 1], on=["spec_hash", "epoch"])
+    is_gone = run.trials["spec_hash"].isin(kept["spec_hash"])
+    flagged = replace(run, trials=_with_flag(run.trials, MASK_GONE, is_gone))
+    vars(flagged).update(_curves=run._curves)  # read once
+    return flagged
 
 
 def _flag_flat_confidences(run: Run) -> Run:

@@ -250,14 +250,14 @@ def match_seeds(rows: pd.DataFrame, names: Sequence[str] = SEEDS) -> pd.DataFram
     return pd.DataFrame(values, index=seeds.index).set_axis(seeds.set_index([*names]).index)
 
 
+@cached_per_run
 def pooled_seeds(run: Run) -> dict[str, int]:
     """Return how many network seeds each pool of a rung has, by the labels of rungs with pools."""
-    seeds = {}
-    networks: dict[int, str] = run.trials.groupby("rung")["network"].first().to_dict()
-    for rung, network in networks.items():
-        if pool := json.loads(network).get("pool"):
-            members = {member.get("seed") for member in pool["members"]}
-            seeds[run.labels[rung]] = len(members)
+    seeds, rows = {}, run.trials.drop_duplicates("rung")
+    for rung, network in zip(rows["rung"], rows["network"], strict=True):
+        if isinstance(network, str) and '"pool":' in network:
+            members = json.loads(network)["pool"]["members"]
+            seeds[run.labels[rung]] = len({member.get("seed") for member in members})
     return seeds
 
 

@@ -28,6 +28,7 @@ from tune_calib.tuning import plan as driver
 from tune_calib.tuning.folder import Provenance, RunLocation
 from tune_calib.tuning.ladder import LadderRun
 from tune_calib.tuning.work import execution as chosen
+from tune_calib.tuning.work import local
 
 CPU = torch.device("cpu")
 
@@ -95,10 +96,12 @@ def on_ray(uses_ray: bool):
 @contextlib.contextmanager
 def open_executor(location, *further, **named):
     """In the place of the drivers' own ``open_executor``."""
-    if location.address is None and not _on_ray[-1]:
-        location = replace(location, address=IN_PROCESS)
-    with chosen.open_executor(location, *further, **named) as executor:
-        yield executor
+    with contextlib.ExitStack() as stack:
+        if location.address is None and not _on_ray[-1]:
+            location = replace(location, address=IN_PROCESS)
+            # Each process takes seconds to start.
+            stack.enter_context(mock.patch.object(local, "count_processes", return_value=0))
+        yield stack.enter_context(chosen.open_executor(location, *further, **named))
 
 
 @contextlib.contextmanager

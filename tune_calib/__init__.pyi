@@ -132,6 +132,7 @@ def search(
     study_storage: str | None = None,
     retry: Literal['crashed'] | None = None,
     own_recipes: bool = False,
+    worker: bool = False,
     log: str | Sequence[str] | None = None,
     plugin: str | Sequence[str] | None = None,
 ) -> OpenSearch: ...

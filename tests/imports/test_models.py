@@ -277,7 +277,7 @@ def test_a_killed_comparison_goes_on(arena):
 @pytest.fixture
 def processes(monkeypatch):
     """Two processes, as for large imports."""
-    monkeypatch.setattr(local, "count_processes", lambda jobs: 2)
+    monkeypatch.setattr(local, "count_processes", lambda source: 2)
 
 
 @pytest.mark.slow  # starts two processes
@@ -332,7 +332,9 @@ def test_large_imports_have_processes_within_the_memory(
     data = SimpleNamespace(import_record=record)
     trial = SimpleNamespace(spec=SimpleNamespace(data=data))
     job = SimpleNamespace(first=trial, trials=[trial] * 10)
-    assert local.count_processes([job, job]) == expected
+    source = JobSource("", [], Provenance("out", "store", git_revision=None))
+    source.ready.extend([job, job])
+    assert local.count_processes(source) == expected
 
 
 @pytest.mark.parametrize(("gpus", "expected"), [(0.0, [2]), (1.0, [])])

@@ -15,7 +15,7 @@ from tune_calib.spec import plugins
 from tune_calib.spec.metrics import metrics_of_trials
 
 PLUGIN = "tune_calib.metrics.optional.conformal"
-KINDS = ("aps", "raps", "class_conditional")
+KINDS = ("aps", "unrandomised_aps", "raps", "class_conditional")
 
 
 @pytest.fixture
@@ -37,14 +37,24 @@ def quantile(scores):
     return sorted(scores)[rank - 1] if rank <= len(scores) else math.inf
 
 
-def score(kind, row, label):
+def parts_of(kind, calib, test):
+    """The parts of the probabilities of the classes of both splits that count."""
+    if kind != "aps":
+        return [1.0] * calib, [1.0] * test
+    return [
+        torch.rand(n, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).tolist()
+        for seed, n in enumerate((calib, test))
+    ]
+
+
+def score(kind, row, label, part=1.0):
     """A score by the definition of its paper."""
     if kind == "class_conditional":
         return 1 - row[label]
     order = sorted(range(len(row)), key=lambda other: -row[other])
     rank = order.index(label) + 1
     penalty = 0.01 * max(0, rank - 5) if kind == "raps" else 0
-    return sum(row[other] for other in order[:rank]) + penalty
+    return sum(row[other] for other in order[: rank - 1]) + part * row[label] + penalty
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -53,13 +63,15 @@ def test_sets_are_those_of_the_definitions(plugin, kind, classes):
     (logits, labels), (calib, calib_labels) = split(classes, 400)
     rows, calib_rows = logits.softmax(1).tolist(), calib.softmax(1).tolist()
     pairs = list(zip(calib_rows, calib_labels.tolist(), strict=True))
-    limits = [quantile([score(kind, row, label) for row, label in pairs])] * classes
+    calib_parts, parts = parts_of(kind, len(calib_rows), len(rows))
+    scores = [score(kind, *pair, part) for pair, part in zip(pairs, calib_parts, strict=True)]
+    limits = [quantile(scores)] * classes
     if kind == "class_conditional":
         by_class = [[p for p in pairs if p[1] == label] for label in range(classes)]
         limits = [quantile([score(kind, *pair) for pair in of_class]) for of_class in by_class]
     sets = [
-        {label for label in range(classes) if score(kind, row, label) <= limits[label] + 1e-9}
-        for row in rows
+        {label for label in range(classes) if score(kind, row, label, part) <= limits[label] + 1e-9}
+        for row, part in zip(rows, parts, strict=True)
     ]
     values = evaluate(logits, labels, calib=(calib, calib_labels))
     assert float(values[f"{kind}_size"]) == pytest.approx(np.mean([len(held) for held in sets]))
@@ -72,6 +84,25 @@ def test_sets_cover_nine_of_ten(plugin, kind):
     test, calib = split(10, 8000)
     coverage = float(evaluate(*test, calib=calib)[f"{kind}_coverage"])
     assert coverage == pytest.approx(0.9, abs=0.02)
+
+
+def test_random_parts_take_away_what_whole_probabilities_cover_too_much(plugin):
+    # All classes are equally likely, so that whole probabilities are multiples of a quarter.
+    (_, labels), (_, calib_labels) = split(4, 20_000)
+    uniform = torch.zeros(len(labels), 4)
+    batch, calib_batch = torch.stack([uniform, uniform + 1]), torch.stack([uniform, uniform])
+    # Ties are broken by the class; the labels are not.
+    chance = torch.Generator().manual_seed(2)
+    labels, calib_labels = (
+        torch.randint(4, shape, generator=chance) for shape in (labels.shape, calib_labels.shape)
+    )
+    values = evaluate(batch, labels, calib=(calib_batch, calib_labels))
+    assert values["unrandomised_aps_size"].tolist() == [4, 4]
+    assert values["unrandomised_aps_coverage"].tolist() == [1, 1]
+    assert values["aps_size"].tolist() == pytest.approx([3.6, 3.6], abs=0.02)
+    assert values["aps_coverage"].tolist() == pytest.approx([0.9, 0.9], abs=0.01)
+    alone = evaluate(uniform, labels, calib=(uniform, calib_labels))
+    assert values["aps_size"][0] == alone["aps_size"]  # in a batch as alone
 
 
 def test_a_class_that_calib_lacks_is_in_every_class_conditional_set():

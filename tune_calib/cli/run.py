@@ -121,6 +121,12 @@ def search(request: SearchRequest, shell: typer.Context, dry_run: DryRun = False
     again = _format_resume(default_folder(request))
     with stoppable(again):
         results = runs.run_search(runs.plan_search(request, command), shell.obj)
+    if request.worker:  # others may end at the same time
+        from tune_calib.tuning.search.study import search_status
+
+        echo(search_status(results.out, results.study_storage))
+        exit_if_unfinished(results, f"{again} --retry crashed")
+        return
     _report_search(results, again)
 
 

@@ -3,12 +3,14 @@
 A set holds every class k whose score is at most a threshold, which is a quantile of the scores of
 the true classes on ``calib``, with the finite-sample correction of Angelopoulos and Bates (2021).
 It covers the true class of a new sample with at least the requested probability, whatever the
-classifier. Scores are not randomised, so a set may be empty:
+classifier. A set may be empty:
 
 - ``conformal``: 1 - p[k] (Sadinle, Lei and Wasserman, JASA 2019).
-- ``aps``: the sum of p[k] and of all larger probabilities (Romano, Sesia and Candès, NeurIPS 2020).
-- ``raps``: the same plus ``PENALTY`` for each rank above ``FREE_RANKS`` (Angelopoulos et al., ICLR
-  2021; values of Angelopoulos and Bates, 2021).
+- ``aps``: the sum of all larger probabilities and of a uniform random part of p[k] (Romano, Sesia
+  and Candès, NeurIPS 2020). All classifiers have the same random parts, in every run.
+- ``unrandomised_aps``: the sum of p[k] and of all larger probabilities, whose sets cover more.
+- ``raps``: ``unrandomised_aps`` plus ``PENALTY`` for each rank above ``FREE_RANKS`` (Angelopoulos
+  et al., ICLR 2021; values of Angelopoulos and Bates, 2021).
 - ``class_conditional``: 1 - p[k] with a threshold for each class from its own samples, so that each
   class is covered. A class with too few samples in ``calib`` is in every set.
 """
@@ -57,18 +59,25 @@ def _quantile(scores: Tensor) -> Tensor:
     return scores.kthvalue(rank, -1).values
 
 
-def _cumulated(probs: Tensor, penalty: float) -> Tensor:
+def _cumulated(probs: Tensor, penalty: float, part: Tensor | float = 1.0) -> Tensor:
     ordered, order = probs.sort(dim=-1, descending=True, stable=True)
     excess = torch.arange(1 - FREE_RANKS, probs.shape[-1] + 1 - FREE_RANKS, device=probs.device)
-    scores = ordered.cumsum(-1) + penalty * excess.clamp(min=0)
+    scores = ordered.cumsum(-1) - (1 - part) * ordered + penalty * excess.clamp(min=0)
     return torch.empty_like(probs).scatter_(-1, order, scores)
 
 
-def _sets_by_rank(penalty: float, samples: Samples) -> Tensor:
+def _sets_by_rank(penalty: float, samples: Samples, *, is_random: bool = False) -> Tensor:
     """Return which classes are in the set of each sample, (..., N, C) bool."""
     calib = samples.calib
-    limit = _quantile(at_labels(_cumulated(calib.probs, penalty), calib.labels))
-    return _cumulated(samples.probs, penalty) <= limit[..., None, None] + _ROUNDING
+    parts: list[Tensor | float] = [1.0, 1.0]
+    if is_random:
+        parts = []
+        for seed, probs in enumerate((calib.probs, samples.probs)):
+            chance = torch.Generator().manual_seed(seed)
+            part = torch.rand(probs.shape[-2], 1, generator=chance, dtype=torch.float64)
+            parts.append(part.to(probs))
+    limit = _quantile(at_labels(_cumulated(calib.probs, penalty, parts[0]), calib.labels))
+    return _cumulated(samples.probs, penalty, parts[1]) <= limit[..., None, None] + _ROUNDING
 
 
 def _class_conditional_sets(samples: Samples) -> Tensor:
@@ -100,6 +109,7 @@ def _metrics(sets: SampleValues) -> list[Callable[[Samples], Tensor]]:
 
 
 conformal_size, conformal_coverage = _metric(set_sizes), _metric(covered)
-aps_size, aps_coverage = _metrics(partial(_sets_by_rank, 0.0))
+aps_size, aps_coverage = _metrics(partial(_sets_by_rank, 0.0, is_random=True))
+unrandomised_aps_size, unrandomised_aps_coverage = _metrics(partial(_sets_by_rank, 0.0))
 raps_size, raps_coverage = _metrics(partial(_sets_by_rank, PENALTY))
 class_conditional_size, class_conditional_coverage = _metrics(_class_conditional_sets)

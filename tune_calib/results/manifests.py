@@ -265,7 +265,7 @@ class SearchManifest(_Manifest):
     data_root: str | None = Field(description="folder of data sets")
     address: str | None = Field(description="Ray cluster; null is this machine")
     gpus: float = Field(description="GPUs of a Ray trial")
-    at_once: int = Field(description="Ray trials in parallel")
+    at_once: int = Field(description="trials in parallel")
     study_storage: str | None = Field(description="URL of the study; null is a file")
     replay: ReplayRecord | None = Field(None, description="table of a replay, which trains nothing")
     titles: dict[str, str] = Field({}, description="titles of data set and backbone by name")

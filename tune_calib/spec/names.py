@@ -72,6 +72,8 @@ FLAT = "flat_confidence"
 """Another flag that is computed when results are read."""
 LEAST_SHARPNESS = 0.1
 """Share of the base's variance of confidence below which a trial has this flag."""
+MASK_GONE = "mask_gone"
+"""A third flag that is computed when results are read."""
 
 _FLAGS = (
     Flag(
@@ -136,6 +138,12 @@ _FLAGS = (
         "≈",
         "the variance of the confidence on test (sharpness) is below a tenth of the base's, so "
         "that confidence hardly tells which predictions are right",
+    ),
+    Flag(
+        MASK_GONE,
+        "×",  # noqa: RUF001
+        "q is 1 in the epoch that is evaluated, so that the masks of MaC-Cal keep all weights; the "
+        "head is one without masks by then",
     ),
 )
 FLAGS: dict[str, Flag] = {flag.name: flag for flag in _FLAGS}

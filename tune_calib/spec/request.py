@@ -421,7 +421,7 @@ class Sampling(Part):
     population: Annotated[int, OptionHelp(SEARCHING)] = Field(8, ge=1)
     """suggestions in a batch (head methods)"""
     at_once: Annotated[int | None, OptionHelp(WHERE, "all cores")] = Field(None, ge=1)
-    """number of parallel Ray trials"""
+    """number of trials in parallel"""
     trials: Annotated[int, OptionHelp(SEARCHING)] = Field(64, ge=1)
     """number of suggestions to try"""
     grid: Grid = None
@@ -466,6 +466,18 @@ class SearchRequest(Retry, Storage, Sampling, TrialsRequest):
     method: Annotated[Pipeline, OptionHelp(names=lambda: SPACES)]
     """method with a search space (see: tune-calib list spaces), or a pipeline such as ls+mac_cal"""
     own_recipes: OwnRecipes = False
+    worker: Annotated[bool, OptionHelp(WHERE)] = False
+    """share the trials with all processes that run the same command, e.g. of a job array"""
+
+    @model_validator(mode="after")
+    def _is_shared(self) -> "SearchRequest":
+        if self.worker and self.at_once is None:
+            raise ValueError("`worker` needs the number of processes that you start as `at_once`")
+        if self.worker and self.address is not None:
+            raise ValueError("`worker` runs without Ray, so `address` does not apply")
+        if self.worker and self.retry is not None:  # otherwise each process would
+            raise ValueError("`worker` retries no trials; run tune-calib resume with `retry` first")
+        return self
 
     @model_validator(mode="after")
     def _fits_replay(self) -> "SearchRequest":

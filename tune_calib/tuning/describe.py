@@ -118,7 +118,7 @@ def _find_needs_of_search(
 
 def count_parallel(run: LadderRun | SearchRun, threads: int) -> int:
     """Count the trials that this machine runs in parallel, each with some threads."""
-    if not run.location.uses_ray:
+    if not run.location.uses_ray and not isinstance(run, SearchRun):
         return 1
     most = count_cores() // threads
     if run.location.gpus:
@@ -335,11 +335,14 @@ def describe_machine(run: LadderRun | SearchRun) -> str:
         text += ", no GPU requested"
     if location.gpus_reason:
         text += f" ({location.gpus_reason})"
-    if not location.uses_ray:
+    at_once = count_parallel(run, threads)
+    if not (location.uses_ray or location.is_shared) and at_once == 1:
         return f"{text}, one trial after the other in this process"
-    if location.address:
+    if location.is_shared:
+        return f"{text}; jobs are shared by all processes that run the same command"
+    if location.uses_ray and location.address:
         return f"{text}; runs on the Ray cluster at {location.address}"
-    return f"{text}, up to {count_parallel(run, threads)} in parallel"
+    return f"{text}, up to {at_once} in parallel"
 
 
 def _describe_execution(run: LadderRun | SearchRun) -> str:

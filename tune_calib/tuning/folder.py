@@ -7,7 +7,7 @@ import math
 import platform
 import subprocess
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from tune_calib.spec.request import AblateRequest, CompareRequest, SearchRequest
 from tune_calib.spec.resolve import default_folder
 
 LOCK = ".driver.lock"
+JOBS = "jobs"  # folder with the jobs of a run that several processes share
 PROFILES = "profiles"  # folder with the profile of an epoch of each network
 _LIBRARIES = (
     "tune-calib", "torch", "ray", "numpy", "timm", "optuna", "scikit-learn", "pillow", "pyarrow",
@@ -92,6 +93,7 @@ class RunLocation:
     dataset_title: str | None = None  # of the user's own data
     study_storage: str | None = None  # URL of a database; None for a journal file in the folder
     replay: Mapping[str, str] = field(default_factory=dict)  # as in ``Provenance``
+    is_shared: bool = False  # any number of processes execute its jobs, without Ray
     among: AnyPath | None = None  # the folders ``AMONG/*/*`` may contain rows of the same trials
 
     @classmethod
@@ -101,18 +103,25 @@ class RunLocation:
         command: str,
         among: AnyPath | None = None,
     ) -> "RunLocation":
-        out = parse_path(default_folder(request))
+        out, study_storage, is_shared = parse_path(default_folder(request)), None, False
+        if isinstance(request, SearchRequest):
+            study_storage, is_shared = request.study_storage, request.worker
+            if is_shared and not isinstance(out, Path):
+                raise UserError(
+                    f"{out} is a URL; name a folder that all processes of `worker` share", "out"
+                )
         return cls(
             out=out,
             store=parse_path(request.store) if request.store else out / "store",
             data_root=request.data_root,
-            address=request.address,
+            address=IN_PROCESS if is_shared else request.address,
             gpus=0.0 if request.gpus == "auto" else request.gpus,
             chooses_gpus=request.gpus == "auto",
             command=command,
             profile=not isinstance(request, SearchRequest) and request.profile,
             dataset_title=request.dataset_title or request.imported,
-            study_storage=request.study_storage if isinstance(request, SearchRequest) else None,
+            study_storage=study_storage,
+            is_shared=is_shared,
             among=among,
         )
 
@@ -140,10 +149,12 @@ class RunLocation:
         return self.address != IN_PROCESS
 
     def at_once(self, threads: int = 1) -> int:
-        """Return how many trials run in parallel on this machine; one without Ray."""
+        """Return how many trials of a search run in parallel on this machine."""
         from tune_calib.engine.machine import count_cores  # imports torch, which is slow
 
-        return max(1, count_cores() // threads) if self.uses_ray else 1
+        if not self.uses_ray and (self.gpus or self.chooses_gpus):
+            return 1
+        return max(1, count_cores() // threads)
 
 
 @dataclass(frozen=True)
@@ -154,12 +165,22 @@ class Result:
 
 
 @contextlib.contextmanager
-def only_driver(out: AnyPath) -> Iterator[None]:
+def only_driver(out: AnyPath, meanwhile: Callable[[], None] | None = None) -> Iterator[None]:
+    """Hold the lock of a folder; if another process does, refuse, or repeat ``meanwhile``."""
+    lock = FileLock(lock_file(out, LOCK), timeout=0)
+    while not lock.is_locked:
+        try:
+            lock.acquire()
+        except Timeout:
+            if meanwhile is None:
+                raise UserError(
+                    f"another tune-calib is running on {out}; wait for it or stop it"
+                ) from None
+            meanwhile()
     try:
-        with FileLock(lock_file(out, LOCK), timeout=0):
-            yield
-    except Timeout:
-        raise UserError(f"another tune-calib is running on {out}; wait for it or stop it") from None
+        yield
+    finally:
+        lock.release()
 
 
 def done(out: AnyPath) -> set[str]:
@@ -183,7 +204,7 @@ def refuse_foreign(out: AnyPath, *damaged: str) -> None:
     """Refuse a folder with anything but artifacts and the named files of a damaged run."""
     if not out.exists():
         return
-    parts = ("store", "plugins", LOCK, PROGRESS, *damaged)
+    parts = ("store", "plugins", LOCK, PROGRESS, JOBS, *damaged)
     for path in out.iterdir():
         if path.name not in parts:
             raise UserError(

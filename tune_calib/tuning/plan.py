@@ -34,7 +34,7 @@ from tune_calib.tuning.describe import (
     find_needs,
     format_time,
 )
-from tune_calib.tuning.folder import Result, only_driver, spent_s
+from tune_calib.tuning.folder import Result, spent_s
 from tune_calib.tuning.ladder import LadderRun
 from tune_calib.tuning.progress.screen import show_driver
 from tune_calib.tuning.reuse import Copies
@@ -43,6 +43,7 @@ from tune_calib.tuning.search.storage import lost_database
 from tune_calib.tuning.work.execution import open_executor
 from tune_calib.tuning.work.executor import refuse_here
 from tune_calib.tuning.work.jobs import RemainingWork
+from tune_calib.tuning.work.shared import driving_or_working
 
 AnyRun = LadderRun | SearchRun
 NOTHING = "this is a dry run; no trial was started"
@@ -224,7 +225,7 @@ def execute_run(run: AnyRun, context: Context, label: str = "") -> Result:
         for trial in run.planned_trials:
             require_environment(trial.spec)
     with (
-        only_driver(out),
+        driving_or_working(location, everywhere),
         show_driver(out, context.view.tracker),
         lost_database(location.study_storage),
     ):

@@ -2,6 +2,7 @@
 
 import re
 
+import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
@@ -14,6 +15,7 @@ from analysis.tables.render import markdown
 from tests import fake_results
 from tune_calib.cli import app
 from tune_calib.errors import UserError
+from tune_calib.results.tables import read_table, write_table
 from tune_calib.spec.metrics import METRICS, metrics_of_trials
 
 
@@ -63,6 +65,29 @@ def test_gain_of_nll_and_flat_confidence_are_relative_to_the_base(tmp_path):
     table = tables.ladder(load(tmp_path))
     assert all(record["NLL gain (%)"].is_blank for record in table.records)
     assert "a dash where that part is 0" in table.full_caption
+
+
+def test_a_head_of_mac_cal_whose_mask_is_gone_is_marked(tmp_path):
+    fake_results.write(tmp_path, seeds=3)
+    ladder = load(tmp_path).trials
+    of_two = ladder["spec_hash"][ladder["rung"] == 2].tolist()
+    # Gone in the epoch that is evaluated, in another one, and in a method without masks.
+    heads_of_two, gone_in = ("mac_cal", "mac_cal", "retrain"), (3, 2, None)
+    for spec_hash, head, gone in zip(of_two, heads_of_two, gone_in, strict=True):
+        for name in ("trials", "curves"):
+            table = read_table(tmp_path, name, spec_hash)
+            rows = table.to_pylist()
+            for row in rows:
+                if name == "trials":
+                    row |= {"head_method": head, "epoch": 3}
+                elif row["name"] == "q" and row["epoch"] == gone:
+                    row["value"] = 1.0
+            changed = pa.Table.from_pylist(rows, table.schema)
+            write_table(tmp_path, name, spec_hash, changed)
+    trials = load(tmp_path).trials.set_index("spec_hash")
+    assert trials["flags"].str.contains("mask_gone").loc[of_two].tolist() == [True, False, False]
+    names = [record["rung"].text for record in tables.ladder(load(tmp_path)).records]
+    assert "+ two ×" in names  # noqa: RUF001
 
 
 @pytest.mark.parametrize(

@@ -21,10 +21,11 @@ FILES = sorted(path for path in FOLDER.iterdir() if path.suffix in (".yaml", ".s
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_the_command_in_a_file_has_only_options_that_exist(path):
-    words = re.search(r"(?:tune-calib|slurm\.sh) (ablate .*?--gpus [\d.]+)", path.read_text(), re.S)
+    commands = r"(?:tune-calib|slurm\.sh|slurm-array\.sh) ((ablate|search) .*?--gpus [\d.]+)"
+    words = re.search(commands, path.read_text(), re.S)
     assert words, "every file shows a whole command"
     given = set(re.findall(r"--[a-z-]+", words.group(1)))
-    command = typer.main.get_command(tune_calib.cli.app).commands["ablate"]
+    command = typer.main.get_command(tune_calib.cli.app).commands[words.group(2)]
     assert given <= {option for parameter in command.params for option in parameter.opts}
     assert {"--out", "--store", "--data-root"} <= given
 
@@ -86,6 +87,21 @@ def test_the_slurm_script_runs_a_command_of_an_earlier_job_on_its_own_cluster(tm
     assert done.returncode == 3
     kept = ["evaluate", "my runs/a", "--seeds", "3"]
     assert done.stdout.splitlines() == [*kept, "--address", "10.0.0.1:23999"]
+
+
+def test_a_task_of_a_job_array_is_a_worker_of_as_many_as_there_are(tmp_path):
+    (tmp_path / "tune-calib").write_text('#!/bin/bash\nprintf "%s\\n" "$@"')
+    (tmp_path / "tune-calib").chmod(0o755)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", str(FOLDER / "slurm-array.sh"), "search", "ls", "--out", "my runs/a"],
+        env={**os.environ, "PATH": path, "SLURM_ARRAY_TASK_COUNT": "16"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    words = ["search", "ls", "--out", "my runs/a", "--worker", "--at-once", "16"]
+    assert done.stdout.splitlines() == words
 
 
 @pytest.mark.ray

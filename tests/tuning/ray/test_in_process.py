@@ -15,6 +15,8 @@ from tune_calib.engine import artifacts
 from tune_calib.errors import RefusedError
 from tune_calib.spec.names import CRASHES
 from tune_calib.tuning.progress.tracker import Tracker
+from tune_calib.tuning.work import local
+from tune_calib.tuning.work.local import JobProcess
 from tune_calib.tuning.work.workers import KINDS
 
 COMMAND = ["compare", "ce", "retrain", *QUICK, "--address", "none"]
@@ -56,7 +58,7 @@ def test_a_process_imports_no_more_than_it_needs_and_a_run_without_ray_not_ray(t
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["search", "ls", "--at-once", 2], "`at_once` 2 needs Ray"),
+        (["search", "ls", "--at-once", 2, "--gpus", 1], "`at_once` 2 needs Ray"),
         (["ablate", "mac_cal", "--gpus", "1/2"], "set --gpus to 1 instead of 0.5"),
         (["compare", "ce", "--portable"], "network.portable needs ATEN_CPU"),
     ],
@@ -164,6 +166,38 @@ def test_watchers_see_the_running_trial(tmp_path, monkeypatch):
     monkeypatch.setattr(Tracker, "update", note)
     assert here(*COMMAND, "--out", tmp_path / "out").returncode == 0
     assert ("network 1 of 1: ce, seed 0", "epoch") in seen
+
+
+@pytest.mark.slow
+def test_a_killed_process_of_a_search_is_a_crash_of_its_suggestions(tmp_path, monkeypatch):
+    out, begin, begun = tmp_path / "out", JobProcess.begin, []
+
+    def kill_second(process, config):
+        begun.append(process)
+        begin(process, config)
+        if len(begun) == 2:
+            process._process.kill()
+
+    monkeypatch.setattr(JobProcess, "begin", kill_second)
+    command = ["search", "mac_cal", "--trials", 3, "--population", 1, "--at-once", 2, *QUICK]
+    done = here(*command, "--address", "none", "--out", out)
+    assert done.returncode == 1, done.stderr
+    assert "1 crashed, 2 done" in done.stderr
+    assert "its process ended with code -9" in done.stderr
+    again = here(*command, "--retry", "crashed", "--out", out)
+    assert again.returncode == 0, again.stderr
+    assert len(rows(out)) == 4
+
+
+@pytest.mark.slow
+def test_a_search_of_networks_is_the_same_in_one_process_and_in_two(tmp_path, monkeypatch):
+    command = ["search", "ls", "--trials", 13, "--epochs", 1, *QUICK[4:], "--at-once", 2]
+    command += ["--metric", "nll", "--address", "none"]
+    assert here(*command, "--out", tmp_path / "two").returncode == 0
+    monkeypatch.setattr(local, "count_processes", lambda source: 0)
+    assert here(*command, "--out", tmp_path / "one").returncode == 0
+    assert len(rows(tmp_path / "one")) == 14
+    assert rows(tmp_path / "one", "sweep") == rows(tmp_path / "two", "sweep")
 
 
 @pytest.mark.slow

@@ -1,16 +1,22 @@
 """Suggestions that are asked for together: those that would be asked for one by one."""
 
+import contextlib
+import itertools
 import random
 
 import pytest
 
 from tests.support import sample
-from tests.tuning.search.support import study_in
+from tests.tuning.search.support import GIVEN, definition_of, open_untrained, run_source, study_in
 from tune_calib.spec.space import Space, choice, uniform
+from tune_calib.tuning.folder import Provenance
+from tune_calib.tuning.progress.tracker import Tracker
 from tune_calib.tuning.search import study as study_module
 from tune_calib.tuning.search.definition import Objective, SearchDefinition, SuggestionResult
+from tune_calib.tuning.search.state import StudySource
 from tune_calib.tuning.search.storage import JOURNAL
 from tune_calib.tuning.search.study import SearchStudy
+from tune_calib.tuning.work.jobs import Job
 
 COUNT, LAG = 32, 2
 METRICS = [("ece",), ("accuracy",), ("ece", "accuracy")]
@@ -155,3 +161,35 @@ def test_a_point_that_is_tried_again_leaves_the_others_to_be_suggested(study_ove
     study.retry("crashed")
     assert study.planned(50) == 17
     assert len(study.suggestions(range(50))) == 17
+
+
+def search_networks(out, order, is_ordered, dies_after=10**6):
+    """Search networks, three at a time, which end in a random order; return the points."""
+    definition = definition_of("ls", given={"network": GIVEN["network"]})
+    state = open_untrained(out, definition)
+    state.length = 18
+    for number in range(len(state.study.states())):  # of an earlier session, all of them ended
+        planned = state.candidates.trials(state.study.suggestion(number).params, number)
+        state.collect(Job("network", tuple(planned)))
+    chance, left = random.Random(order), itertools.count()
+
+    def end(running):
+        if next(left) == dies_after:
+            raise KeyboardInterrupt
+        number = chance.choice(list(running))
+        running.pop(number)
+        return number
+
+    run = Provenance("out", "store", git_revision=None)
+    with contextlib.suppress(KeyboardInterrupt):
+        run_source(StudySource(state, run, 3, Tracker(""), is_ordered=is_ordered), end)
+    return [dict(state.study.suggestion(n).params) for n in range(len(state.study.states()))]
+
+
+def test_networks_in_order_are_suggested_from_the_same_results_whichever_ends_first(tmp_path):
+    points = search_networks(tmp_path / "0", 0, is_ordered=True)
+    assert len(points) == 18
+    assert search_networks(tmp_path / "1", 1, is_ordered=True) == points
+    assert len(search_networks(tmp_path / "2", 2, is_ordered=True, dies_after=13)) < 18
+    assert search_networks(tmp_path / "2", 3, is_ordered=True) == points
+    assert search_networks(tmp_path / "3", 1, is_ordered=False) != points

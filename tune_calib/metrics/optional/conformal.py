@@ -8,7 +8,12 @@ from functools import partial
 from tune_calib.spec.metrics import INF, METRICS, Metric
 
 _conformal = partial(Metric, module="conformal", is_in_searches=False, needs_calib=True)
-_TITLES = {"aps": "APS", "raps": "RAPS", "class_conditional": "Class-conditional"}
+_TITLES = {
+    "aps": "APS",
+    "unrandomised_aps": "Unrandomised APS",
+    "raps": "RAPS",
+    "class_conditional": "Class-conditional",
+}
 for _name, _title in _TITLES.items():
     METRICS.register(
         _conformal(f"{_name}_size", f"{_title} set size at 90 %", "min", "score", upper=INF)

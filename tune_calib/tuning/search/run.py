@@ -88,9 +88,11 @@ class SearchRun:
             from tune_calib.tuning.search.replay import check_table  # imports scikit-learn
 
             check_table(definition, self.location.replay["path"])
-        if not self.location.uses_ray and self.at_once > 1:
+        location = self.location
+        is_alone = not (location.uses_ray or location.is_shared)
+        if location.gpus and is_alone and self.at_once > 1:
             raise UserError(
-                f"{self.at_once} needs Ray: with `address` {IN_PROCESS} trials run one by one",
+                f"{self.at_once} needs Ray: with `address` {IN_PROCESS} one process uses the GPU",
                 setting="at_once",
             )
         refuse_large(self.length * len(self.resolved.seeds.pairs()))
@@ -235,7 +237,8 @@ class SearchRun:
             yield JobSource("baseline", work.networks, provenance, work.head_batches)
         state.read_rows()
         _ = state.baseline  # refuses a failed baseline before any suggestion
-        yield StudySource(state, provenance, self.at_once, tracker)
+        is_ordered = not self.location.uses_ray
+        yield StudySource(state, provenance, self.at_once, tracker, is_ordered=is_ordered)
 
     def finish(self, state: SearchState) -> Result:
         write_outcome(state, self.location)
@@ -316,7 +319,9 @@ def build_search_run(request: SearchRequest, resolved: ResolvedRequest, command:
 
 
 def count_at_once(definition: SearchDefinition, location: RunLocation) -> int:
-    """Count the Ray trials of a search that this machine runs in parallel."""
+    """Count the trials of a search that this machine runs in parallel."""
+    if location.replay:  # answers take milliseconds
+        return 1
     threads = definition.candidates.trials({}, 0)[0].spec.network.threads
     if definition.candidates.kind == "head":
         threads = HEAD_THREADS
@@ -343,7 +348,7 @@ def load_search(out: AnyPath, study_storage: str | None, address: str | None = N
     if manifest.replay:
         location = replace(location, address=IN_PROCESS, replay=manifest.replay.location)
     at_once = manifest.at_once
-    if address is not None and IN_PROCESS in (address, manifest.address):
+    if address is not None and (address == IN_PROCESS) != (manifest.address == IN_PROCESS):
         at_once = count_at_once(definition, location)
     return SearchRun(definition, manifest.trials, location, at_once)
 

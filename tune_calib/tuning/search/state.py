@@ -276,14 +276,20 @@ class StudySource:
 
     Batches of heads are suggested and settled in order, a fixed number of them at a time. The
     results behind a suggestion then do not depend on the speed of the actors, so that a search
-    repeats to the last digit; one of networks only does with one Ray trial at a time.
+    repeats to the last digit. One of networks does without Ray, where the number of jobs at once
+    decides which results a suggestion sees; on Ray, it only does with one trial at a time.
     """
 
     at_once: int | None
     kinds: Mapping[str, int]
 
     def __init__(
-        self, state: SearchState, provenance: Provenance, at_once: int, tracker: Tracker
+        self,
+        state: SearchState,
+        provenance: Provenance,
+        at_once: int,
+        tracker: Tracker,
+        is_ordered: bool = False,  # also if it trains networks
     ) -> None:
         self.tracker = tracker
         self.state, self.provenance, self.planned = state, provenance, state.planned
@@ -300,6 +306,9 @@ class StudySource:
             self.size = stages.batch_size
         if self.is_head:
             self.lag = definition.lag
+        elif is_ordered:  # as few as keep all processes busy
+            self.lag = ceil((at_once - 1) / (self.size * stages.sizes[0])) + 1
+        self.is_ordered = self.is_head or is_ordered
         self.largest = find_largest(definition, at_once)
         self.suggested = 0
         self.queue: deque[Job] = deque()
@@ -335,9 +344,9 @@ class StudySource:
         """Return the suggestions of the next batch, of the study or new ones."""
         numbers = range(self.suggested, min(self.suggested + self.size, self.planned))
         first_hidden = None
-        if self.is_head:
+        if self.is_ordered:
             # An extended search may have more results by now than one of this length had.
-            first_hidden = max(0, self.suggested - (self.state.definition.lag - 1) * self.size)
+            first_hidden = max(0, self.suggested - int(self.lag - 1) * self.size)
         return self.state.study.suggestions(numbers, first_hidden)
 
     def _begin_stage(self, batch: Batch) -> None:
@@ -363,11 +372,11 @@ class StudySource:
             self.state.show(self.tracker)
 
     def _settle(self) -> bool:
-        """Settle the batches that have ended, of heads only in their order; tell if any has."""
+        """Settle the batches that have ended, in order if it is kept; tell if any has."""
         is_new = False
         for batch in list(self.open):
             self._advance(batch)
-            if not batch.active and (not self.is_head or batch is self.open[0]):
+            if not batch.active and (not self.is_ordered or batch is self.open[0]):
                 for suggestion in batch.suggestions:
                     passed = batch.passed.get(suggestion.number)
                     self.state.settle(suggestion, passed, batch.rule)

@@ -16,10 +16,11 @@ import uuid
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence, Set
-from typing import Any
+from typing import Any, Literal
 
 import optuna
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.storages import InMemoryStorage
 from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
@@ -87,6 +88,7 @@ class SearchStudy:
         except KeyError:
             raise UserError("the storage contains no study of this search") from None
         self._storage, self._id = storage, storage.get_study_id_from_name(name)
+        self._copied: _Copy | None = None  # for the last suggestions
         self._session: str | None = None
         if url is not None and not is_read_only:
             self._session = uuid.uuid4().hex
@@ -131,12 +133,14 @@ class SearchStudy:
 
     def _copy(self, trials: Sequence[FrozenTrial], first_hidden: int | None) -> Study:
         """Return a study in memory in which the trials from ``first_hidden`` on look open."""
-        visible = optuna.create_study(directions=self._objective.directions)
         if first_hidden is None:
             first_hidden = len(trials)
-        seen = [*trials[:first_hidden], *map(_reopen, trials[first_hidden:])]
-        visible.add_trials(seen)
-        return visible
+        copied = self._copied
+        # Copying thousands of trials takes as long as drawing, so that a copy is kept.
+        if copied is None or not copied.precedes(trials, first_hidden):
+            copied = self._copied = _Copy(self._objective.directions, trials)
+        copied.show(trials[:first_hidden])
+        return copied.study
 
     def _suggest(
         self, visible: Study, number: int, first: Sequence[Point], tried: Set[FrozenPoint]
@@ -147,8 +151,10 @@ class SearchStudy:
         points = first
         if self._sampler.is_sequence and not points:
             points = self._space.sobol(1, self._definition.sampler_seed, first=number)
-        open_trials = visible.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
-        hidden = [trial.number for trial in open_trials]
+        attributes = {}
+        if self._stages.count > 1 and self._stages.slot == "network":
+            open_trials = visible.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+            attributes[HIDDEN] = [trial.number for trial in open_trials]
         for point in points:
             visible.enqueue_trial(dict(point))
         for draw in itertools.count():
@@ -165,8 +171,8 @@ class SearchStudy:
             if first or frozenset(trial.params.items()) not in tried:
                 break
             visible.tell(trial.number, state=TrialState.FAIL)  # which no sampler reads
-        if self._stages.count > 1 and self._stages.slot == "network":
-            trial.set_user_attr(HIDDEN, hidden)
+        for name, value in attributes.items():
+            trial.set_user_attr(name, value)
         self._study.add_trial(trial)
         return self._trials()[number]  # the copy may have another number
 
@@ -257,6 +263,38 @@ class SearchStudy:
     @_quiet()
     def _trials(self) -> list[FrozenTrial]:
         return self._study.get_trials(deepcopy=False)
+
+
+class _Copy:
+    """A copy of the trials of a study in memory, which shows the results of some."""
+
+    def __init__(
+        self, directions: Sequence[Literal["minimize", "maximize"]], trials: Iterable[FrozenTrial]
+    ) -> None:
+        self._storage, self._shown = InMemoryStorage(), 0
+        self.study = optuna.create_study(
+            storage=self._storage, study_name="copy", directions=directions
+        )
+        self.study.add_trials(map(_reopen, trials))
+        self._id = self._storage.get_study_id_from_name("copy")
+
+    def precedes(self, trials: Sequence[FrozenTrial], first_hidden: int) -> bool:
+        """Return whether it has these trials, and shows no result that is hidden now."""
+        # It has more trials if a sampler repeated a point.
+        count = self._storage.get_n_trials(self._id)
+        return count == len(trials) and self._shown <= first_hidden
+
+    def show(self, trials: Sequence[FrozenTrial]) -> None:
+        """Copy the results of the first trials that have ended since the last time."""
+        self._shown = len(trials)
+        copies = self.study.get_trials(deepcopy=False)
+        for trial in trials:
+            if trial.state.is_finished() and not copies[trial.number].state.is_finished():
+                number = trial.number
+                trial_id = self._storage.get_trial_id_from_study_id_trial_number(self._id, number)
+                for name, value in trial.constraints.items():
+                    Trial(self.study, trial_id).set_constraint(name, value)
+                self._storage.set_trial_state_values(trial_id, trial.state, trial.values)
 
 
 def _reopen(trial: FrozenTrial) -> FrozenTrial:

@@ -18,6 +18,7 @@ from tune_calib.tuning.context import Context
 from tune_calib.tuning.folder import Provenance, RunLocation
 from tune_calib.tuning.work.executor import Executor, Resources
 from tune_calib.tuning.work.local import LocalExecutor
+from tune_calib.tuning.work.shared import SharedExecutor
 
 # Changed by Ray, by Ray Tune and for them.
 _HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
@@ -33,6 +34,9 @@ def open_executor(
     context: Context,
 ) -> Iterator[Executor]:
     """Provide the executor of a run; ``everywhere`` are environment variables of all trials."""
+    if location.is_shared:
+        yield SharedExecutor(provenance, context, everywhere)
+        return
     if not location.uses_ray:
         # On Ray a worker has as many BLAS threads as cores; here they would occupy all cores, and
         # spin while they wait.

@@ -2,23 +2,24 @@
 
 import contextlib
 import itertools
+import os
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Mapping
 from functools import partial
 from multiprocessing.connection import Connection, Pipe, wait
 from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-from tune_calib.engine.machine import count_cores, memory_size
+from tune_calib.engine.machine import count_cores, memory_size, set_cores
 from tune_calib.errors import RefusedError
 from tune_calib.progress import ProgressEvent, listening
 from tune_calib.spec import plugins
 from tune_calib.spec.plugins import Plugin
 from tune_calib.tuning.work.executor import Executor, Source, report_crashes
-from tune_calib.tuning.work.jobs import Job, JobSource
+from tune_calib.tuning.work.jobs import JobSource
 from tune_calib.tuning.work.worker import DONE, Worker
 from tune_calib.tuning.work.workers import begin_job
 
@@ -30,17 +31,17 @@ _BYTES_PER_PROCESS = 10**9
 _BYTES_PER_PROBABILITY = 50
 
 Message = ProgressEvent | dict[str, Any] | str
-"""An event of a job, its last report, or the traceback of its crash."""
+"""An event of a job, the report of a step, or the traceback of its crash."""
 
 
 class LocalExecutor(Executor):
-    """Executes jobs one by one in this process, or in others if imports take long."""
+    """Executes jobs one by one in this process, or several at once in others."""
 
     def run(self, source: Source) -> dict[str, str]:
         self._errors: dict[str, str] = {}
         count = 0
-        if isinstance(source, JobSource) and not self.provenance.gpus:  # not one CUDA context each
-            count = count_processes(source.ready)
+        if not self.provenance.gpus:  # not one CUDA context each
+            count = count_processes(source)
         if count:
             self._run_in_processes(source, count)
             return report_crashes(self._errors, self.provenance.out)
@@ -70,10 +71,12 @@ class LocalExecutor(Executor):
         numbers = map(str, itertools.count())
         with contextlib.ExitStack() as stack:
             idle, running = list[JobProcess](), dict[Any, tuple[JobProcess, str, dict[str, Any]]]()
-            for _ in range(count):
-                idle.append(stack.enter_context(contextlib.closing(JobProcess())))
             while True:
-                while idle and isinstance(config := source.suggest(number := next(numbers)), dict):
+                while len(running) < count and isinstance(
+                    config := source.suggest(number := next(numbers)), dict
+                ):
+                    if not idle:
+                        idle.append(stack.enter_context(contextlib.closing(JobProcess())))
                     process = idle.pop()
                     self.show_begin(config["job"])
                     process.begin(config)
@@ -85,14 +88,15 @@ class LocalExecutor(Executor):
                     message = process.read()
                     if isinstance(message, dict):
                         self.log_epoch(job, message)
+                        if not message.get(DONE):
+                            continue
                     self._receive(job, message)
                     if isinstance(message, ProgressEvent):
                         continue
                     source.end(number)
                     del running[connection]
-                    if process.has_ended:
-                        process = stack.enter_context(contextlib.closing(JobProcess()))
-                    idle.append(process)
+                    if not process.has_ended:
+                        idle.append(process)
 
 
 class JobRunner:
@@ -127,12 +131,17 @@ class JobRunner:
 
 
 class JobProcess:
-    def __init__(self) -> None:
+    def __init__(self, variables: Mapping[str, str] | None = None) -> None:
         self.connection, other_end = Pipe()
         number = other_end.fileno()
         command = [sys.executable, "-c", f"from {__name__} import serve; serve({number})"]
         # In a session of its own, so that Ctrl-C interrupts the driver only.
-        self._process = subprocess.Popen(command, pass_fds=[number], start_new_session=True)
+        self._process = subprocess.Popen(
+            command,
+            pass_fds=[number],
+            start_new_session=True,
+            env={**os.environ, **(variables or {})},
+        )
         other_end.close()
 
     def begin(self, config: dict[str, Any]) -> None:
@@ -169,17 +178,24 @@ def serve(number: int) -> None:
     ):
         while True:
             try:
-                driver.send(runner.run(driver.recv()))
+                config = driver.recv()
+                set_cores(config["job"].get("cores", 1))
+                ended = runner.run(config, lambda job, result: driver.send(result))
+                if isinstance(ended, str):
+                    driver.send(ended)
             except RefusedError as error:
                 driver.send(RefusedError(str(error)))
 
 
-def count_processes(jobs: Collection[Job]) -> int:
-    """Return how many processes evaluate imports of which all together take a minute or more.
+def count_processes(source: Source) -> int:
+    """Return how many processes execute the jobs of a source; 0: this one does.
 
-    There are none for other jobs.
+    Several execute suggestions of a search, and imports if all together take a minute or more.
     """
-    work, largest = 0, 1
+    if not isinstance(source, JobSource):
+        at_once = min(source.at_once or 1, count_cores(), memory_size() // _BYTES_PER_PROCESS)
+        return at_once if at_once > 1 else 0
+    work, largest, jobs = 0, 1, source.ready
     for job in jobs:
         record = job.first.spec.data.import_record
         if record is None:
