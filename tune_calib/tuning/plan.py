@@ -102,7 +102,10 @@ def execute(plan: Plan, context: Context) -> Result:
         if len(plan.stages) > 1:
             label = f"{stage.name}, {number} of {len(plan.stages)} runs"
         run = stage.run if stage.build is None else stage.build(results)
-        results.append(execute_run(run, context, label))
+        result = execute_run(run, context, label)
+        if result.stopped and number < len(plan.stages):  # a comparison needs all of its searches
+            return replace(result, stopped=f"{stage.name}: {result.stopped}")
+        results.append(result)
     return results[-1]
 
 
@@ -118,7 +121,7 @@ def _search_for(run: AnyRun, hours: float, context: Context) -> Result:
         if result is not None and not further:
             return result
         result = execute_run(replace(run, length=max(1, ended + further)), context)
-        if len(result.state.results) <= ended:  # there are no more points
+        if result.stopped or len(result.state.results) <= ended:  # there are no more points
             return result
         ended = len(result.state.results)
 

@@ -11,6 +11,7 @@ from tune_calib.spec.ladder import Ladder, Rung
 from tune_calib.spec.names import SEARCH_EVALUATED
 from tune_calib.spec.request import EvaluateRequest
 from tune_calib.spec.resolved import Seeds
+from tune_calib.tuning.folder import Deadline
 from tune_calib.tuning.ladder import LadderRun
 from tune_calib.tuning.plan import Plan, build_plan
 from tune_calib.tuning.reuse import Copies
@@ -96,7 +97,12 @@ def build_run(
     return LadderRun(
         Ladder(f"search {candidates.method}", title, tuple(rungs)),
         replace(resolved, seeds=Seeds(fresh, fresh, is_paired=True)),
-        replace(search.location, out=search.out / EVALUATION, command=command),
+        replace(
+            search.location,
+            out=search.out / EVALUATION,
+            command=command,
+            deadline=Deadline(request.max_hours),
+        ),
         options=request,
         records=((choice, search.out),),
     )
