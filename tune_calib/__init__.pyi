@@ -127,6 +127,8 @@ def search(
     at_once: int | None = None,
     trials: int = 64,
     grid: dict[str, list[Any]] | None = None,
+    replay: str | PathLike[str] | None = None,
+    replay_answer: Literal['surrogate', 'nearest'] = 'surrogate',
     race: bool = False,
     halving: int | None = None,
     reuse: str | Sequence[str] = (),

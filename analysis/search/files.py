@@ -161,6 +161,8 @@ def _troubles(search: SearchResults) -> list[str]:
     counts = search.counts()
     bad = [status for status in ("diverged", "crashed") if status in counts]
     lines = [f"{counts[status]} suggestions {status}: they have no value" for status in bad]
+    if (replay := search.manifest.replay) is not None:
+        lines.insert(0, f"replayed, not trained: every value is an answer of {replay.describe()}")
     if "missing" in counts:
         lines.append(f"{counts['missing']} suggestions have not ended: tune-calib resume runs them")
     if search.outcome.chosen is None:

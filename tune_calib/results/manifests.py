@@ -228,6 +228,7 @@ class SearchRequestRecord(_Record):
     plugins: list[str] = Field([], description="content hashes of plug-ins")
     grid: dict[str, list[Any]] = Field({}, description="values of each setting of a grid")
     around: dict[str, Any] = Field({}, description="point whose settings vary one at a time")
+    replay: dict[str, str] = Field({}, description="digest of a table and answer of a replay")
     reuse: list[ReusedRecord] = Field([], description="earlier searches from which it started")
     join: bool = Field(False, description="whether it consists of the suggestions of these")
     stop: bool = Field(False, description="whether it stops when little can be gained")
@@ -240,6 +241,23 @@ class CommandRecord(_Record):
 
     command: Command = Field(description="command as it was typed")
     trials: int = Field(description="requested number of suggestions")
+
+
+class ReplayRecord(_Record):
+    """The table that answers the trials of a search, which are not trained."""
+
+    path: str = Field(description="path of the table")
+    answer: str = Field(description="surrogate, or the nearest point of the table")
+    r2: dict[str, dict[str, float]] = Field(description="cross-validated R2 of the surrogate")
+
+    @property
+    def location(self) -> dict[str, str]:
+        return {"path": self.path, "answer": self.answer}
+
+    def describe(self) -> str:
+        """Describe the table and its fit, e.g. ``table.parquet (surrogate; R2 of ece 0.93)``."""
+        fits = [f"{name} {fit['final']:.2f}" for name, fit in self.r2.items()]
+        return f"{self.path} ({self.answer}; R2 of the surrogate: {', '.join(fits) or 'unknown'})"
 
 
 class SearchManifest(_Manifest):
@@ -260,6 +278,7 @@ class SearchManifest(_Manifest):
     gpus: float = Field(description="GPUs of a Ray trial")
     at_once: int = Field(description="trials in parallel")
     study_storage: str | None = Field(description="URL of the study; null is a file")
+    replay: ReplayRecord | None = Field(None, description="table of a replay, which trains nothing")
     titles: dict[str, str] = Field({}, description="titles of data set and backbone by name")
     plugins: list[PluginRecord] = Field([], description="plug-ins that the results depend on")
     recipe: RecipeRecord | None = Field(None, description="recipe; null without one")

@@ -37,6 +37,7 @@ CRASHES = "crashes.txt"  # tracebacks of trials that crashed, in the folder of t
 
 IN_PROCESS = "none"  # the address of runs without Ray
 
+REPLAYED = "replay"  # in the column ``device``: a table answered the trial, which was not trained
 WATCHED = ("accuracy", "nll", "ece")  # on select, reported by a network after every epoch
 
 LEAST_DRAWS = 100

@@ -413,7 +413,7 @@ class Sampling(Part):
     sampler: Annotated[
         Annotated[str, Name(SAMPLERS)], OptionHelp(SEARCHING, names=lambda: SAMPLERS)
     ] = "tpe"
-    """sampler of settings: tpe, random, nsga2, grid or one-at-a-time"""
+    """sampler of settings: tpe, gp, qmc, random, nsga2, grid or one-at-a-time"""
     around: Annotated[Text | None, OptionHelp(SEARCHING, "published settings", "RUN")] = None
     """search whose chosen settings `sampler` one-at-a-time varies"""
     sampler_seed: Annotated[int, OptionHelp(SEARCHING)] = Field(0, ge=0)
@@ -435,6 +435,13 @@ class Sampling(Part):
     trials: Annotated[int, OptionHelp(SEARCHING)] = Field(64, ge=1)
     """number of suggestions to try"""
     grid: Grid = None
+    replay: Annotated[LocalPath | None, OptionHelp(SEARCHING)] = None
+    """table that answers the trials, which are not trained (see docs/benchmarks)"""
+    replay_answer: Annotated[
+        Literal["surrogate", "nearest"],
+        OptionHelp(SEARCHING, names=lambda: ("surrogate", "nearest")),
+    ] = "surrogate"
+    """answer of a replay: surrogate, or the nearest point of the table not used yet"""
     race: Race = False
     halving: Halving = None
     reuse: Annotated[Words, OptionHelp(SEARCHING, metavar="RUN")] = ()
@@ -492,6 +499,13 @@ class SearchRequest(Retry, TimeLimit, TrialLimit, Storage, Sampling, TrialsReque
             raise ValueError("`worker` runs without Ray, so `address` does not apply")
         if self.worker and self.retry is not None:  # otherwise each process would
             raise ValueError("`worker` retries no trials; run tune-calib resume with `retry` first")
+        return self
+
+    @model_validator(mode="after")
+    def _fits_replay(self) -> "SearchRequest":
+        for name in [*TrainingRequest.model_fields, "own_recipes", "gpus", "at_once"]:
+            if self.replay and getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(f"`replay` takes `{name}` from its table; leave it out")
         return self
 
 

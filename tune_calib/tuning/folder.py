@@ -69,6 +69,8 @@ class Provenance:
     versions: str = field(default_factory=versions)
     git_revision: str | None = field(default_factory=git_revision)
     recipe: str | None = None  # its name, and the overrides of its settings
+    # Path of the table that answers the trials instead, and how; empty if they are trained.
+    replay: Mapping[str, str] = field(default_factory=dict)
     channel: str = ""  # of the workers' progress events; empty if they have no reader
     # Of the images that the driver reads, by the canonical JSON of the data slot.
     digests: Mapping[str, str] = field(default_factory=dict)
@@ -112,6 +114,7 @@ class RunLocation:
     profile: bool = False  # networks write a profile of an epoch
     dataset_title: str | None = None  # of the user's own data
     study_storage: str | None = None  # URL of a database; None for a journal file in the folder
+    replay: Mapping[str, str] = field(default_factory=dict)  # as in ``Provenance``
     is_shared: bool = False  # any number of processes execute its jobs, without Ray
     among: AnyPath | None = None  # the folders ``AMONG/*/*`` may contain rows of the same trials
     deadline: Deadline = field(default_factory=Deadline)
@@ -158,6 +161,7 @@ class RunLocation:
             device=device,
             gpus=self.gpus,
             profile=self.profile,
+            replay=self.replay,
             trial_hours=self.trial_hours,
             channel=uuid.uuid4().hex,
             **of_run,

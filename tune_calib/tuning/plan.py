@@ -207,7 +207,8 @@ def check_run(run: AnyRun) -> None:
     """Refuse missing data, wrong settings and the folder of another run."""
     describe_unloaded(run.location.out, is_run=True)
     data = run.planned_trials[0].spec.data
-    DATASETS[data.dataset].locate(run.location.data_root)
+    if not run.location.replay:
+        DATASETS[data.dataset].locate(run.location.data_root)
     for trial in run.planned_trials:
         refuse_captured(trial.spec.network.execution, has_gpu=run.location.gpus > 0)
     run.check()
@@ -280,6 +281,8 @@ def _write_plan(run: AnyRun, manifest: RunManifest | SearchManifest) -> None:
 def read_copies(run: AnyRun, work: RemainingWork) -> Copies:
     """Read the data of a run; refuse another copy than before, and a store closed to networks."""
     location, store = run.location, Store(run.location.store)
+    if location.replay:
+        return Copies({}, None)
     specs = [] if work.is_over else [trial.spec for trial in run.planned_trials]
     copies = Copies.read(specs, location.data_root, store)
     if not work.is_over:

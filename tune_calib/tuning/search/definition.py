@@ -146,6 +146,7 @@ class SearchDefinition:
     lag: int = 2
     grid: Mapping[str, Sequence[Choice]] = field(default_factory=dict)  # the user's values
     around: Point = field(default_factory=dict)  # of a local sampler, if not the defaults
+    replay: Mapping[str, str] = field(default_factory=dict)  # digest of a table, and the answer
     reuse: tuple[ReusedRecord, ...] = ()  # what it takes from earlier searches
     join: bool = False  # it consists of their suggestions
     stop: bool = False  # ends when further suggestions may gain less than the noise
@@ -170,6 +171,8 @@ class SearchDefinition:
             plain["grid"] = self.grid
         if self.around:
             plain["around"] = self.around
+        if self.replay:
+            plain["replay"] = self.replay
         if self.reuse:
             plain |= {"reuse": [record.plain() for record in self.reuse], "join": self.join}
         if self.stop:
@@ -250,6 +253,7 @@ class SearchDefinition:
             lag=record.lag,
             grid=record.grid,
             around=record.around,
+            replay=record.replay,
             reuse=tuple(record.reuse),
             join=record.join,
             stop=record.stop,

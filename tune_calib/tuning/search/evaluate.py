@@ -33,7 +33,9 @@ def plan_evaluation(request: EvaluateRequest, command: str) -> Plan:
 
 
 def find_choice(state: SearchState) -> SearchEvaluated:
-    """Return the choice of a search; refuse an unfinished one, or one without a choice."""
+    """Return the choice of a search; refuse an unfinished or replayed one, or one without."""
+    if state.definition.replay:
+        raise UserError(f"{state.out} was replayed: its trials were not trained")
     if not state.settle_ended():
         raise UserError(f"the search is not finished; run tune-calib resume {state.out} first")
     if not state.results:

@@ -40,7 +40,7 @@ def write_outcome(state: SearchState, location: RunLocation, stopped: str | None
     defaults = candidates.space.active(candidates.defaults)
     suggestions = state.study.suggestions(sorted(state.results))
     chosen, command = objective.choose(state.results), None
-    if chosen is not None:
+    if chosen is not None and not location.replay:
         point = state.study.suggestion(chosen).params
         command = format_choice(state.definition, location, point) or None
     old = _read_old(state)

@@ -12,9 +12,9 @@ from analysis.search.load import load_search as read_results
 from tune_calib.console import echo
 from tune_calib.engine.head_batch import HEAD_THREADS
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.files.paths import AnyPath, parse_path
+from tune_calib.files.paths import AnyPath, expand_path, parse_path
 from tune_calib.results.folders import describe_unloaded, read_identity, read_search_manifest
-from tune_calib.results.manifests import VERSION, CommandRecord, SearchManifest
+from tune_calib.results.manifests import VERSION, CommandRecord, ReplayRecord, SearchManifest
 from tune_calib.spec import plugins
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.names import IN_PROCESS, JOURNAL, REUSED, SEARCH_EVALUATED, SEARCH_MANIFEST
@@ -88,6 +88,10 @@ class SearchRun:
 
     def check(self) -> None:
         definition = self.definition
+        if definition.replay:
+            from tune_calib.tuning.search.replay import check_table  # imports scikit-learn
+
+            check_table(definition, self.location.replay["path"])
         location = self.location
         is_alone = not (location.uses_ray or location.is_shared)
         if location.gpus and is_alone and self.at_once > 1:
@@ -158,6 +162,12 @@ class SearchRun:
         store = None
         if location.store != location.out / "store":
             store = str(location.store.resolve())
+        further: dict[str, Any] = {}
+        if location.replay:
+            from tune_calib.tuning.work.replay import load_table  # imports scikit-learn
+
+            r2 = load_table(location.replay["path"]).record.r2
+            further["replay"] = ReplayRecord(**location.replay, r2=r2)
         return SearchManifest(
             version=VERSION,
             search=definition.identity,
@@ -175,10 +185,13 @@ class SearchRun:
             study_storage=location.study_storage and mask_url(location.study_storage),
             titles=titles(definition.candidates.baseline(), location),
             **origin_records(self.resolved, self.plugins),
+            **further,
         )
 
     def read_files(self, is_dry: bool) -> "SearchRun":
         """Return the run with the content of the files that its settings name."""
+        if self.location.replay:
+            return self
         data_root, store = self.location.data_root, self.location.store
         resolved = resolve_files(self.resolved, data_root, store, is_dry=is_dry)
         if resolved.imports:
@@ -302,6 +315,14 @@ def build_search_run(request: SearchRequest, resolved: ResolvedRequest, command:
     center: Point = {}
     if request.around and not (center := read_results(parse_path(request.around)).chosen):
         raise UserError(f"{request.around} has no chosen settings", "around")
+    replayed: dict[str, str] = {}
+    if request.replay:
+        from tune_calib.tuning.search.replay import load_table, read_request
+
+        path, answer = str(expand_path(request.replay).resolve()), request.replay_answer
+        replayed = {"table": load_table(path).digest, "answer": answer}
+        resolved = read_request(path, resolved.seeds)
+        location = replace(location, address=IN_PROCESS, replay={"path": path, "answer": answer})
     definition = SearchDefinition(
         method=request.method,
         resolved=resolved,
@@ -311,6 +332,7 @@ def build_search_run(request: SearchRequest, resolved: ResolvedRequest, command:
         population=request.population,
         grid=request.grid or {},
         around=center,
+        replay=replayed,
         join=request.join,
         stop=request.stop,
         race=request.race,
@@ -330,6 +352,8 @@ def build_search_run(request: SearchRequest, resolved: ResolvedRequest, command:
 
 def count_at_once(definition: SearchDefinition, location: RunLocation) -> int:
     """Count the trials of a search that this machine runs in parallel."""
+    if location.replay:  # answers take milliseconds
+        return 1
     threads = definition.candidates.trials({}, 0)[0].spec.network.threads
     if definition.candidates.kind == "head":
         threads = HEAD_THREADS
@@ -353,6 +377,8 @@ def load_search(out: AnyPath, study_storage: str | None, address: str | None = N
         ),
         study_storage=find_storage(out, study_storage, manifest.study_storage),
     )
+    if manifest.replay:
+        location = replace(location, address=IN_PROCESS, replay=manifest.replay.location)
     at_once = manifest.at_once
     if address is not None and (address == IN_PROCESS) != (manifest.address == IN_PROCESS):
         at_once = count_at_once(definition, location)

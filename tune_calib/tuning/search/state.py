@@ -357,8 +357,12 @@ class StudySource:
                 self._begin_stage(batch)
             self.open.append(batch)
             self._settle()
-        self.running[trial_id] = self.queue.popleft()
-        return configuration(self.provenance, self.running[trial_id].config())
+        job = self.running[trial_id] = self.queue.popleft()
+        config = job.config()
+        if self.provenance.replay:
+            numbers = range(1 + max(trial.rung for trial in job.trials))
+            config["points"] = [item.params for item in self.state.study.suggestions(numbers)]
+        return configuration(self.provenance, config)
 
     def _draw(self) -> list[FrozenTrial]:
         """Return the suggestions of the next batch, of the study or new ones."""

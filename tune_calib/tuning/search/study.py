@@ -168,11 +168,14 @@ class SearchStudy:
         """Draw a new point from the copy, or take ``first``, and add it to both studies."""
         seed = child_seed(self._definition.sampler_seed, "ask ", number) % 2**32
         visible.sampler = self._sampler.build(seed)
+        points = first
+        if self._sampler.is_sequence and not points:
+            points = self._space.sobol(1, self._definition.sampler_seed, first=number)
         attributes = {}
         if self._stages.count > 1 and self._stages.slot == "network":
             open_trials = visible.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
             attributes[HIDDEN] = [trial.number for trial in open_trials]
-        for point in first:
+        for point in points:
             visible.enqueue_trial(dict(point))
         for draw in itertools.count():
             if draw == DRAWS:

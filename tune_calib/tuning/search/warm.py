@@ -43,6 +43,7 @@ def read_earlier(path: str, definition: SearchDefinition) -> ReusedRecord:
         "method": (old["method"], new["method"]),
         "metric": (old["objective"]["metrics"], new["objective"]["metrics"]),
         "guard": (old["objective"]["guard"], new["objective"]["guard"]),
+        "replay": (old.get("replay"), new.get("replay")),  # answers are never taken for results
     }
     for name in [*settings, *(name for name in search.outcome.settings if name not in settings)]:
         pairs[f"the space of {name}"] = search.outcome.settings.get(name), settings.get(name)
