@@ -103,37 +103,16 @@ def _build_record(
     return record.model_copy(update={"shorter": shorter}) if shorter else record
 
 
-def count_epochs(state: SearchState) -> tuple[int, int]:
-    """Count the epochs that the suggestions so far have trained, and those that were saved."""
-    if state.candidates.kind == "posthoc":  # all of them share their networks
-        return 0, 0
-    epochs, slot = list[int](), state.stages.slot
-    for trials in state.stages.list_trials({}, 0):
-        epochs.append(sum(getattr(trial.spec, slot).epochs for trial in trials))
-    complete = epochs[-1] if state.definition.halving else sum(epochs)
-    trained = sum(sum(epochs[: len(passed)]) for passed in state.passed.values())
-    for trial in state.stages.short_baselines:
-        trained += trial.spec.network.epochs
-    return trained, complete * len(state.passed) - trained
-
-
-def describe_stages(state: SearchState) -> list[str]:
-    """Describe what ending suggestions early has saved, and how well short schedules predict."""
-    if state.stages.count < 2:
+def describe_rungs(state: SearchState) -> list[str]:
+    """Describe how well the short schedules of a search predict the longer ones."""
+    if not state.definition.halving:
         return []
-    statuses = [result.status for result in state.results.values()]
-    trained, saved = count_epochs(state)
-    lines = [
-        f"{len(statuses)} suggestions, {statuses.count('done')} complete; {trained:,} epochs "
-        f"trained, {saved:,} saved ({saved / max(1, trained + saved):.0%})"
-    ]
-    if state.definition.halving:
-        taus = state.compute_taus(state.results)
-        for (short, long), tau in zip(pairwise(state.stages.rungs), taus, strict=True):
-            line = f"ranks at {short} and {long} epochs: tau {tau.value:.2f} ({tau.pairs} promoted)"
-            if tau.is_chance:
-                line += "; it is not above chance, so no more are promoted"
-            lines.append(line)
+    lines, taus = [], state.compute_taus(state.results)
+    for (short, long), tau in zip(pairwise(state.stages.rungs), taus, strict=True):
+        line = f"ranks at {short} and {long} epochs: tau {tau.value:.2f} ({tau.pairs} promoted)"
+        if tau.is_chance:
+            line += "; it is not above chance, so no more are promoted"
+        lines.append(line)
     return lines
 
 

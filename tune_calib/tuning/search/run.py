@@ -37,7 +37,7 @@ from tune_calib.tuning.progress.tracker import Tracker
 from tune_calib.tuning.resolve import resolve_files
 from tune_calib.tuning.reuse import Copies
 from tune_calib.tuning.search.definition import Candidates, Objective, SearchDefinition, list_hashes
-from tune_calib.tuning.search.outcome import NO_ROW, describe_stages, write_outcome
+from tune_calib.tuning.search.outcome import NO_ROW, describe_rungs, write_outcome
 from tune_calib.tuning.search.stages import Stages
 from tune_calib.tuning.search.state import SearchState, StudySource
 from tune_calib.tuning.search.stop import refuse_stop
@@ -271,7 +271,7 @@ class SearchRun:
             stopped = deadline.describe(f"{state.count_left()} of {planned}")
         if not stopped or state.has_baseline:
             write_outcome(state, self.location, stopped)
-            for line in describe_stages(state):
+            for line in describe_rungs(state):
                 echo(line, err=True)
         errors, names = state.errors, state.crashed.values()
         crashed = [errors.get(name, NO_ROW) for name in names]
@@ -317,7 +317,8 @@ def build_search_run(request: SearchRequest, resolved: ResolvedRequest, command:
         raise UserError(f"{request.around} has no chosen settings", "around")
     replayed: dict[str, str] = {}
     if request.replay:
-        from tune_calib.tuning.search.replay import load_table, read_request
+        from tune_calib.tuning.search.replay import read_request
+        from tune_calib.tuning.work.replay import load_table
 
         path, answer = str(expand_path(request.replay).resolve()), request.replay_answer
         replayed = {"table": load_table(path).digest, "answer": answer}

@@ -181,8 +181,8 @@ class SearchStudy:
             if draw == DRAWS:
                 visible.sampler = build_random(seed)
                 if self._space.size < math.inf:
-                    points = [p for p in self._space.points() if frozenset(p.items()) not in tried]
-                    visible.enqueue_trial(random.Random(seed).choice(points))
+                    left = [p for p in self._space.points() if frozenset(p.items()) not in tried]
+                    visible.enqueue_trial(random.Random(seed).choice(left))
             opened, drawn = visible.ask(), dict[str, Choice]()
             for name, setting in self._space.settings.items():
                 if setting.matters(drawn):

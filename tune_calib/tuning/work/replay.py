@@ -95,7 +95,8 @@ class Forest:
         # The forest's own method takes forty times as long for a few rows.
         rows = inputs.astype(np.float32)
         outputs = [tree.tree_.predict(rows)[..., 0] for tree in self.trees.estimators_]
-        return np.mean(outputs, axis=0) * self.spread + self.mean
+        predicted: Array = np.mean(outputs, axis=0) * self.spread + self.mean
+        return predicted
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,7 +170,7 @@ def _parse(path: str, data: bytes) -> Table:
         frame = pd.read_parquet(BytesIO(data))
         record = TableRecord.model_validate(frame.attrs[KEY])
         rows = frame.sort_values(list(ORDER))
-        names = [name for name in rows if name.startswith("select/")]
+        names = [str(name) for name in rows if str(name).startswith("select/")]
         metrics = [name.partition("/")[2] for name in names]
         settings = dict(zip(rows["point"], rows["settings"], strict=True))
         points = list(map(json.loads, settings.values()))
@@ -208,7 +209,8 @@ def _interpolate(values: Array, metrics: Sequence[str]) -> Array:
     values = np.where(is_loss, np.log(np.maximum(values, _LEAST)), values)
     shares = np.arange(1, length + 1) / length
     weights = np.stack([np.interp(GRID, shares, unit) for unit in np.eye(length)])
-    return np.einsum("nsem,eg->nsmg", values, weights)
+    curves: Array = np.einsum("nsem,eg->nsmg", values, weights)
+    return curves
 
 
 class ReplayWorker(Worker):
