@@ -9,7 +9,11 @@ _ODIR = {
     "posthoc.intercept": choice(None, 1e-4, 1e-2, 1.0, 1e2, 1e4),
 }
 
+_TOP_VERSUS_ALL = {"posthoc.top_versus_all": choice(False, True)}
+
 SPACES.register(name="temperature", settings={"posthoc.fit": choice("nll", "grid_ece", "grid_nll")})
+SPACES.register(name="vector", settings=_TOP_VERSUS_ALL)
+SPACES.register(name="isotonic", settings=_TOP_VERSUS_ALL)
 SPACES.register(name="matrix", settings=_ODIR)
 SPACES.register(name="dirichlet", settings=_ODIR)
 SPACES.register(name="ets", settings={"posthoc.loss": choice("brier", "nll")})
@@ -20,6 +24,46 @@ SPACES.register(
         "posthoc.bins": choice(5, 10, 15, 20, 30),
     },
 )
+SPACES.register(
+    name="histogram_toplabel",
+    settings={"posthoc.points_per_bin": choice(10, 20, 30, 50, 75, 100, 150, 200)},
+)
+SPACES.register(
+    name="focal_temperature",
+    settings={"posthoc.gamma": choice(None, -0.5, 0.0, 0.5, 1.0, 3.0, 5.0)},
+)
+SPACES.register(
+    name="imax",
+    settings={
+        "posthoc.bins": choice(5, 10, 15, 20, 30),
+        "posthoc.classes": choice("shared", "each", "top"),
+        "posthoc.edges": choice("imax", "equal_mass"),
+    },
+)
+SPACES.register(
+    name="metacal",
+    settings={
+        "posthoc.constraint": choice("miscoverage", "accuracy"),
+        "posthoc.alpha": choice(0.01, 0.05, 0.1, 0.2, posthoc__constraint=("miscoverage",)),
+        "posthoc.accuracy": choice(0.8, 0.9, 0.95, 0.99, posthoc__constraint=("accuracy",)),
+    },
+)
+SPACES.register(
+    name="pts",
+    settings={
+        "posthoc.layers": choice(0, 1, 2, 3),
+        "posthoc.nodes": choice(2, 5, 10, 20),
+        "posthoc.top": choice(3, 5, 10, 20),
+        "posthoc.weight_decay": choice(0.0, 1e-5, 1e-4, 1e-3),
+    },
+)
+_ORDER = {
+    "posthoc.width": choice(1, 2, 5, 10, 20, 50),
+    "posthoc.weight_decay": choice(0.0, 5e-5, 5e-4, 5e-3),
+}
+SPACES.register(name="iop_diag", settings=_ORDER)
+SPACES.register(name="iop_oi", settings=_ORDER)
+SPACES.register(name="iop_op", settings=_ORDER)
 SPACES.register(name="spline", settings={"posthoc.knots": choice(4, 5, 6, 8, 10, 15)})
 SPACES.register(
     name="svs", settings={"posthoc.lambda_intercept": _PENALTY, "posthoc.lambda_diagonal": _PENALTY}

@@ -39,9 +39,9 @@ def ablate(
     address: str | None = None,
     gpus: float | Literal['auto'] = 0.0,
     accept_code: bool = False,
+    max_hours: float | None = None,
     shift: str | Sequence[str] = (),
     bootstrap: int = 0,
-    max_hours: float | None = None,
     split_seeds: int | None = None,
     calib_sizes: str | int | Sequence[int] = (),
     profile: bool = False,
@@ -76,9 +76,9 @@ def compare(
     address: str | None = None,
     gpus: float | Literal['auto'] = 0.0,
     accept_code: bool = False,
+    max_hours: float | None = None,
     shift: str | Sequence[str] = (),
     bootstrap: int = 0,
-    max_hours: float | None = None,
     split_seeds: int | None = None,
     calib_sizes: str | int | Sequence[int] = (),
     profile: bool = False,
@@ -127,9 +127,16 @@ def search(
     at_once: int | None = None,
     trials: int = 64,
     grid: dict[str, list[Any]] | None = None,
+    replay: str | PathLike[str] | None = None,
+    replay_answer: Literal['surrogate', 'nearest'] = 'surrogate',
     race: bool = False,
     halving: int | None = None,
+    reuse: str | Sequence[str] = (),
+    join: bool = False,
+    stop: bool = False,
     study_storage: str | None = None,
+    trial_hours: float | None = None,
+    max_hours: float | None = None,
     retry: Literal['crashed'] | None = None,
     own_recipes: bool = False,
     worker: bool = False,
@@ -139,9 +146,9 @@ def search(
 def evaluate(
     out: str | PathLike[str],
     *,
+    max_hours: float | None = None,
     shift: str | Sequence[str] = (),
     bootstrap: int = 0,
-    max_hours: float | None = None,
     study_storage: str | None = None,
     accept_code: bool = False,
     address: str | None = None,
@@ -227,17 +234,34 @@ def importance(
     folder: str | PathLike[str],
 ) -> Statistics: ...
 class BetaCalibration(PostHocEstimator): ...
+class DiagonalOrderPreserving(PostHocEstimator):
+    def __init__(self, *, width: int = 10, weight_decay: float = 0.0005) -> None: ...
 class DirichletCalibration(PostHocEstimator):
-    def __init__(self, *, off_diagonal: float | None = None, intercept: float | None = None) -> None: ...
+    def __init__(self, *, off_diagonal: float | None = None, intercept: float | None = None, top_versus_all: bool = False) -> None: ...
 class EnsembleTemperatureScaling(PostHocEstimator):
     def __init__(self, *, loss: Literal['brier', 'nll'] = 'brier') -> None: ...
+class FocalTemperatureScaling(PostHocEstimator):
+    def __init__(self, *, gamma: float | None = None) -> None: ...
 class HistogramBinning(PostHocEstimator):
-    def __init__(self, *, bins: int = 10, binning: Literal['equal_mass', 'equal_width'] = 'equal_mass') -> None: ...
-class IsotonicCalibration(PostHocEstimator): ...
+    def __init__(self, *, bins: int = 10, binning: Literal['equal_mass', 'equal_width'] = 'equal_mass', top_versus_all: bool = False) -> None: ...
+class ImaxBinning(PostHocEstimator):
+    def __init__(self, *, bins: int = 15, classes: Literal['shared', 'each', 'top'] = 'shared', edges: Literal['imax', 'equal_mass'] = 'imax') -> None: ...
+class InvariantOrderPreserving(PostHocEstimator):
+    def __init__(self, *, width: int = 10, weight_decay: float = 0.0005) -> None: ...
+class IsotonicCalibration(PostHocEstimator):
+    def __init__(self, *, top_versus_all: bool = False) -> None: ...
 class MatrixScaling(PostHocEstimator):
-    def __init__(self, *, off_diagonal: float | None = None, intercept: float | None = None) -> None: ...
+    def __init__(self, *, off_diagonal: float | None = None, intercept: float | None = None, top_versus_all: bool = False) -> None: ...
 class MeanConfidence(PostHocEstimator): ...
+class MetaCal(PostHocEstimator):
+    def __init__(self, *, constraint: Literal['miscoverage', 'accuracy'] = 'miscoverage', alpha: float = 0.05, accuracy: float = 0.9) -> None: ...
 class MulticlassIsotonicCalibration(PostHocEstimator): ...
+class OneVersusAllIsotonic(PostHocEstimator): ...
+class ParametrisedTemperature(PostHocEstimator):
+    def __init__(self, *, layers: int = 2, nodes: int = 5, top: int = 10, weight_decay: float = 0.0) -> None: ...
+class PlainOrderPreserving(PostHocEstimator):
+    def __init__(self, *, width: int = 2, weight_decay: float = 0.0005) -> None: ...
+class ScaledOneVersusAllIsotonic(PostHocEstimator): ...
 class SplineCalibration(PostHocEstimator):
     def __init__(self, *, knots: int = 6) -> None: ...
 class StructuredMatrixScaling(PostHocEstimator):
@@ -245,5 +269,8 @@ class StructuredMatrixScaling(PostHocEstimator):
 class StructuredVectorScaling(PostHocEstimator):
     def __init__(self, *, lambda_intercept: float = 1.0, lambda_diagonal: float = 1.0) -> None: ...
 class TemperatureScaling(PostHocEstimator):
-    def __init__(self, *, fit: Literal['nll', 'grid_ece', 'grid_nll'] = 'nll') -> None: ...
-class VectorScaling(PostHocEstimator): ...
+    def __init__(self, *, fit: Literal['nll', 'grid_ece', 'grid_nll'] = 'nll', top_versus_all: bool = False) -> None: ...
+class ToplabelHistogram(PostHocEstimator):
+    def __init__(self, *, points_per_bin: int = 50) -> None: ...
+class VectorScaling(PostHocEstimator):
+    def __init__(self, *, top_versus_all: bool = False) -> None: ...

@@ -24,6 +24,7 @@ from analysis.page.page import (
 )
 from analysis.search import tables
 from analysis.search.load import SearchResults, load_search
+from analysis.search.summary import summarise
 from analysis.tables.render import in_files
 from analysis.tables.table import Table
 from analysis.text import capital
@@ -56,7 +57,7 @@ def write_files(out: AnyPath, folder: Path) -> Text:
 
 def describe(search: SearchResults) -> Text:
     check = f"{compute_baseline_check(search.trials).sentence}."
-    sentences = [*legend(search.trials["flags"]), check, _state(search), *_troubles(search)]
+    sentences = [*legend(search.trials["flags"]), check, *summarise(search), *_troubles(search)]
     lines, outcome = list[Part](), search.outcome
     if outcome.chosen is not None:
         settings = {**search.fixed, **search.chosen}.items()
@@ -89,17 +90,19 @@ def _page(search: SearchResults, gallery: Gallery, files: Sequence[str]) -> str:
         # The key differs from those of figures; the header shows the network check.
         return [replace(table, key=f"{table.key}-rows", notes=())]
 
+    state, *summary = summarise(search)
     by_setting = [*rows(tables.importance), *tables.sensitivity(search)]
     return Page(
         title=f"Search of {search.manifest.question.method}",
         lead=describe_choice(search),
         setting=_setting(search),
         network_check=compute_baseline_check(search.trials).sentence,
-        state=_state(search),
+        state=state,
         troubles=_troubles(search),
         sections=[
             Section("results", "Results", tables=rows(tables.best)),
             *evaluation,
+            Section("summary", "How it ended", texts=summary),
             Section("figures", "Figures", gallery.remarks, figures=gallery.pictures),
             Section("settings", "Settings", tables=by_setting),
             Section("robustness", "Distance from the best suggestion", tables=rows(tables.share)),
@@ -154,18 +157,12 @@ def _setting(search: SearchResults) -> str:
     return "; ".join([*parts, sampler, f"select split, {search.seeds()}"])
 
 
-def _state(search: SearchResults) -> str:
-    planned, asked = search.outcome.planned, search.outcome.asked
-    if "missing" in search.counts():
-        return f"INCOMPLETE: of {planned} planned suggestions, {search.ended()}."
-    more = f" {asked} were requested, but there are no more points." if planned < asked else ""
-    return f"Complete: all {planned} planned suggestions ended ({search.ended()}).{more}"
-
-
 def _troubles(search: SearchResults) -> list[str]:
     counts = search.counts()
     bad = [status for status in ("diverged", "crashed") if status in counts]
     lines = [f"{counts[status]} suggestions {status}: they have no value" for status in bad]
+    if (replay := search.manifest.replay) is not None:
+        lines.insert(0, f"replayed, not trained: every value is an answer of {replay.describe()}")
     if "missing" in counts:
         lines.append(f"{counts['missing']} suggestions have not ended: tune-calib resume runs them")
     if search.outcome.chosen is None:

@@ -100,10 +100,10 @@ def test_every_estimator_keeps_the_conventions(name):
 def test_a_setting_may_be_named_as_a_method_and_is_checked_by_fit():
     logits, labels = drawn(5)
     estimator = tune_calib.TemperatureScaling(fit="grid_nll")
-    assert estimator.get_params() == {"fit": "grid_nll"}
+    assert estimator.get_params() == {"fit": "grid_nll", "top_versus_all": False}
     tenths = 10 * estimator.fit(logits, labels).temperature_
     assert round(tenths, 6) == round(tenths)
-    assert repr(estimator) == "TemperatureScaling(fit='grid_nll')"
+    assert repr(estimator) == "TemperatureScaling(fit='grid_nll', top_versus_all=False)"
     converged = 10 * clone(estimator).set_params(fit="nll").fit(logits, labels).temperature_
     assert 0 < abs(converged - tenths) < 1
     with pytest.raises(UserError, match="fit"):

@@ -95,13 +95,13 @@ def test_copies_share_the_classifier_and_nothing_else():
     classifier = GaussianNB().fit(train, y_train)
     one = tune_calib.CalibratedClassifier(classifier, tune_calib.TemperatureScaling())
     other = clone(one).set_params(method__fit="grid_ece")
-    assert one.method.get_params() == {"fit": "nll"}
+    assert one.method.get_params() == {"fit": "nll", "top_versus_all": False}
     assert other.classifier is classifier
     search = GridSearchCV(one, {"method__fit": ["nll", "grid_ece", "grid_nll"]}, cv=3, n_jobs=3)
     with parallel_config(backend="threading"):
         scores = search.fit(calib, y_calib).cv_results_["split0_test_score"]
     assert len(scores) == 3
-    assert one.method.get_params() == {"fit": "nll"}
+    assert one.method.get_params() == {"fit": "nll", "top_versus_all": False}
 
 
 def test_classifiers_whose_outputs_are_no_logits_of_their_classes_are_refused():
@@ -184,6 +184,11 @@ NOT_OF_ALL = {
     "check_classifiers_one_label": "a calibrated classifier has two or more classes",
 }
 STOPS = "the optimiser stops near the minimum, by another way for other rows: 1e-5 apart"
+STEPS = "networks take a number of steps, which enlarge rounding errors of rows in another order"
+NETWORKS = (
+    "ParametrisedTemperature", "DiagonalOrderPreserving", "InvariantOrderPreserving",
+    "PlainOrderPreserving",
+)  # fmt: skip
 AS_COLUMNS = "the data have another number of classes than of columns, which are logits"
 NOT_OF_METHODS = NOT_OF_ALL | {
     "check_estimators_overwrite_params": AS_COLUMNS,
@@ -234,6 +239,8 @@ def test_every_check_of_scikit_learn_passes_but_those_that_cannot_apply(name):
     expected = NOT_OF_ALL if is_head else NOT_OF_METHODS
     if name == "VectorScaling":
         expected = NOT_OF_METHODS | {"check_sample_weight_equivalence_on_dense_data": STOPS}
+    if name in NETWORKS:
+        expected = NOT_OF_METHODS | {"check_sample_weight_equivalence_on_dense_data": STEPS}
     if name == "BetaCalibration":
         expected = NOT_OF_BETA
     estimator_checks.check_estimator(estimator, expected_failed_checks=expected, on_skip=None)

@@ -15,7 +15,7 @@ from tune_calib.spec.space import FACTOR, SPACES, Setting, Space, choice, unifor
 from tune_calib.tuning.search.definition import Candidates
 
 # Post-hoc methods without settings.
-WITHOUT = {"vector", "isotonic", "irm", "beta", "mean_confidence"}
+WITHOUT = {"irm", "irova", "irova_ts", "beta", "mean_confidence"}
 
 
 def test_every_method_with_settings_has_a_space_and_every_space_a_method():

@@ -162,10 +162,10 @@ def test_decisions_compare_a_pool_with_its_mean_member_and_the_best_one_on_selec
         mean = measure_pools(run, label, "nll", MEAN)
         (of_table,) = decide([comparison], [mean])
         assert decision.pairs == 3
-        assert decision == of_table
-    assert (
-        measure_pools(run, "pool:ce:ls", "nll", MEAN).why == "the run lacks trials of its members"
-    )
+        for name in ("difference", "low", "high"):  # of which only decisions of rungs are rounded
+            assert getattr(decision, name) == pytest.approx(getattr(of_table, name), abs=1e-9)
+    why = measure_pools(run, "pool:ce:ls", "nll", MEAN).why
+    assert why == "the run lacks trials of its members"
     hashes = {spec.hash for spec, _ in found.values()}
     assert set(read_table(tmp_path, "shifts")["spec_hash"].to_pylist()) == hashes
 

@@ -4,6 +4,7 @@ import contextlib
 import json
 import shlex
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from analysis.load import load
 from tests.imports.files import features, head, write
 from tests.support import here, rows, sample
+from tests.tuning.ray.test_in_process import wrap_steps
 from tune_calib.errors import UserError
 from tune_calib.results.manifests import SearchOutcome, TunedManifest
 from tune_calib.results.tables import read_table
@@ -134,6 +136,32 @@ def test_a_killed_comparison_continues_with_equal_rows(killed_at, complete, tmp_
     assert len(TunedManifest.read(out).reads) == 1
 
 
+@pytest.mark.slow
+def test_hours_cover_all_searches_and_test_is_not_read_without_them(
+    complete, tmp_path, monkeypatch
+):
+    out, ended, now = tmp_path / "out", [0], time.monotonic
+    monkeypatch.setattr(time, "monotonic", lambda: now() + 3600 * ended[0])
+
+    def take_an_hour(step, worker):
+        ended[0] += 1
+        return step(worker)
+
+    wrap_steps(monkeypatch, take_an_hour)
+    # The three fits of the first search and its baseline end, and a batch of the next one.
+    stopped = compare(out, *METHODS, *TUNE, "--max-hours", 5.5)
+    assert (stopped.returncode, stopped.stdout) == (3, "")
+    line = "search-retrain: the time limit of 5.5 h is over: "
+    assert line in stopped.stderr
+    assert "continue with: tune-calib compare temperature vector retrain" in stopped.stderr
+    assert not (out / "tuned.json").exists()
+    assert rows(out) == []
+    monkeypatch.undo()
+    assert compare(out, *METHODS, *TUNE, "--max-hours", 1).returncode == 0
+    values = [[read_values(row) for row in rows(folder)] for folder in (out, complete[0])]
+    assert values[0] == values[1]
+
+
 def read_values(row):
     return {name: row[name] for name in row if "/" in name or name in ("rung", "spec_hash")}
 
@@ -165,7 +193,6 @@ def test_a_further_method_or_seed_is_a_further_read_and_keeps_the_rungs(complete
     ("options", "message"),
     [
         ({"metric": "ece"}, "metric is that of the searches of `tune`"),
-        ({"tune": 3, "max_hours": 1.0}, "`max_hours` does not stop the searches"),
         ({"tune": 3, "grid": {"head.gamma": [0.9]}}, "`tune` does not apply"),
         ({"grid": {"head.gama": [0.9]}}, "no method has a setting head.gama"),
     ],

@@ -176,7 +176,7 @@ def _list_unfinished(results: object) -> Iterator[str]:
             "runs them again (for a search, with `retry`); tracebacks: "
             f"{results.out / CRASHES}"
         )
-    if isinstance(results, OpenRun) and results.stopped:
+    if isinstance(results, OpenRun | OpenSearch) and results.stopped:
         yield f"{results.out}: {results.stopped}; the same call continues"
 
 
@@ -253,7 +253,7 @@ def run(request: RunRequest, command: str, context: Context) -> OpenExperiment:
         crashed = tuple(entry.failures)
         if entry.stopped is not None and is_search(entry.folder):
             storage = file.content.study_storage
-            entries[entry.name] = OpenSearch(entry.folder, crashed, storage)
+            entries[entry.name] = OpenSearch(entry.folder, crashed, storage, entry.stopped)
         elif not entry.is_refused:
             entries[entry.name] = OpenRun(entry.folder, crashed, stopped=entry.stopped or "")
     return OpenExperiment(file.out, entries, tuple(failures))

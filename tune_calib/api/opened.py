@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -178,10 +178,11 @@ class OpenSearch(_Opened):
         out: Folder of the search.
         crashed: A line for each trial that crashed in this call.
         study_storage: URL of its study, if that is a database.
+        stopped: What ``max_hours`` left undone, in words; empty if nothing.
     """
 
     study_storage: str | None = None
-    stopped: ClassVar[str] = ""  # a search has no limit of time
+    stopped: str = ""
 
     @property
     def rows(self) -> pd.DataFrame:

@@ -76,11 +76,17 @@ def plan_resume(request: ResumeRequest, command: str) -> "Plan":
     folder = parse_path(request.out)
     read_search_manifest(folder)  # refuses any other folder before slow imports
 
+    from tune_calib.tuning.folder import Deadline
     from tune_calib.tuning.plan import build_plan
     from tune_calib.tuning.search.run import load_search
 
     run = load_search(folder, request.study_storage, request.address)
-    location = replace(run.location, command=command)
+    location = replace(
+        run.location,
+        command=command,
+        deadline=Deadline(request.max_hours),
+        trial_hours=request.trial_hours,
+    )
     length = max(request.trials, run.length)
     return build_plan(replace(run, length=length, location=location, retry=request.retry))
 
@@ -91,7 +97,8 @@ def run_search(plan: "Plan", context: "Context") -> "OpenSearch":
     from tune_calib.tuning.plan import execute
 
     result, location = execute(plan, context), plan.run.location
-    return OpenSearch(location.out, tuple(result.crashed), location.study_storage)
+    crashed = tuple(result.crashed)
+    return OpenSearch(location.out, crashed, location.study_storage, result.stopped)
 
 
 def plan_evaluation(request: EvaluateRequest, command: str) -> "Plan":

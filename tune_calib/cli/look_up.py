@@ -39,7 +39,7 @@ def _describe_method(record: MethodInfo) -> Entry:
         "url": record.url,
         "needs": sorted(record.needs),
         "keeps accuracy": {True: "yes", False: "no", None: None}[record.keeps_accuracy],
-        "defaults": record.params().model_dump(mode="json"),
+        "defaults": dict(record.params()),
         "recipe": record.recipe,
     }
 

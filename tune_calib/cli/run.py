@@ -1,7 +1,6 @@
 """The commands that run trials: ablate, compare, search, resume, evaluate, run."""
 
 import json
-import shlex
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,6 +25,7 @@ from tune_calib.files.paths import AnyPath, atomic_write, fetch_files, parse_pat
 from tune_calib.results.folders import is_search, read_search_manifest
 from tune_calib.spec import plugins
 from tune_calib.spec.experiment import ExperimentFile
+from tune_calib.spec.names import SEARCH_OUTCOME
 from tune_calib.spec.request import (
     AblateRequest,
     CompareRequest,
@@ -74,7 +74,11 @@ def _run_ladder(
         return
     with stoppable(command):
         results = runs.run_ladder(runs.plan_ladder(request, command), shell.obj)
-    print_report(str(results.out))
+
+    from tune_calib.tuning.folder import done
+
+    if not results.stopped or done(results.out):
+        print_report(str(results.out))
     if isinstance(request, AblateRequest) and request.path is not None:
         from tune_calib.api.statistics import effects
 
@@ -118,7 +122,7 @@ def search(request: SearchRequest, shell: typer.Context, dry_run: DryRun = False
     if dry_run:
         print_plan(runs.plan_search(request, command, dry_run))
         return
-    again = _format_resume(default_folder(request))
+    again = _format_resume(default_folder(request), request.trial_hours)
     with stoppable(again):
         results = runs.run_search(runs.plan_search(request, command), shell.obj)
     if request.worker:  # others may end at the same time
@@ -137,19 +141,23 @@ def resume(request: ResumeRequest, shell: typer.Context) -> None:
         tune-calib resume runs/search
         tune-calib resume runs/search --trials 400 --retry crashed
     """
-    again = _format_resume(request.out)
+    again = _format_resume(request.out, request.trial_hours)
     with stoppable(again):
         results = runs.run_search(runs.plan_resume(request, format_typed(shell)), shell.obj)
     _report_search(results, again)
 
 
-def _format_resume(out: str) -> str:
-    return shlex.join(["tune-calib", "resume", str(parse_path(out)), *plugins.as_options()])
+def _format_resume(out: str, trial_hours: float | None) -> str:
+    request = ResumeRequest(out=str(parse_path(out)), trial_hours=trial_hours)
+    return format_command("resume", request, further=plugins.as_options())
 
 
 def _report_search(results: "OpenSearch", again: str) -> None:
-    echo(shown(_rewrite_page(results.out, results.study_storage)))
-    exit_if_unfinished(results, f"{again} --retry crashed")
+    if (results.out / SEARCH_OUTCOME).exists():  # unless its time was over before the first one
+        echo(shown(_rewrite_page(results.out, results.study_storage)))
+    if results.crashed:
+        again += " --retry crashed"
+    exit_if_unfinished(results, again)
 
 
 def _rewrite_page(out: AnyPath, study_storage: str | None) -> str:

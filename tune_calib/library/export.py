@@ -33,7 +33,7 @@ from tune_calib.results.selection import BASELINE, CHOSEN, EVALUATION
 from tune_calib.results.tables import is_metric_column, read_slots, read_table
 from tune_calib.spec import plugins
 from tune_calib.spec.metrics import BASE, METRICS, NO_BEST, column, format_value
-from tune_calib.spec.names import WATCHED, is_never_best
+from tune_calib.spec.names import REPLAYED, WATCHED, is_never_best
 from tune_calib.spec.trial import TrialSpec
 from tune_calib.text import format_count
 
@@ -63,6 +63,8 @@ def export(
     for path in to_write:
         refuse_existing(path)
     row = _chosen(out, trial, best)
+    if row.get("device") == REPLAYED:
+        raise UserError(f"{out} was replayed: its trials were not trained")
     spec = TrialSpec.build(**read_slots(row))
     if spec.posthoc is not None and not is_storable(spec):
         raise UserError(

@@ -1,10 +1,15 @@
 """Affine maps before the softmax, fitted by a penalised NLL until its gradient vanishes."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from tune_calib.methods._functional import weighted_mean
+from tune_calib.methods._networks import FOLD_STEPS, STEPS, descended
+from tune_calib.methods._posthoc import UNCONVERGED, Fit
+from tune_calib.methods._top_versus_all import top_versus_all_losses, top_versus_all_temperature
 from tune_calib.methods.temperature import converged
 from tune_calib.metrics.binning import at_labels
 from tune_calib.metrics.refinement import parts_of
@@ -114,6 +119,43 @@ def diagonal(
     """Fit a diagonal map, with a penalty of the mean square of the intercept only."""
     ridge = Ridge(0.0, torch.zeros_like(start.weight), intercept / inputs.shape[-1])
     return minimised(inputs, labels, ridge, start, tolerance, is_missing_kept=True, weights=weights)
+
+
+def top_versus_all_objective(
+    inputs: Tensor, labels: Tensor, affine: Affine, ridge: Ridge, weights: Tensor | None = None
+) -> Tensor:
+    """Return the mean loss of an affine map of inputs (N, C) plus its penalty."""
+    loss = weighted_mean(top_versus_all_losses(affine(inputs), labels), weights)
+    away = ridge.weight * (affine.weight - ridge.target).square()
+    return loss + away.sum() + ridge.intercept * affine.intercept.square().sum()
+
+
+def top_versus_all_map(
+    inputs: Tensor,
+    labels: Tensor,
+    ridge: Ridge,
+    weights: Tensor | None = None,
+    full_fit: Fit | None = None,
+) -> Fit:
+    """Fit an affine map of inputs (N, C) by the mean loss; without a penalty, no intercept.
+
+    It starts at the best temperature, and that of a fold at the full fit.
+    """
+    zeros = torch.zeros_like(inputs[0])
+    if full_fit is None:
+        start = [ridge.target / top_versus_all_temperature(inputs, labels, weights), zeros]
+    else:
+        start = [full_fit.state["weight"], full_fit.state["intercept"]]
+
+    def objective(parameters: Sequence[Tensor]) -> Tensor:
+        affine = Affine(parameters[0], parameters[1] if ridge.intercept else zeros)
+        return top_versus_all_objective(inputs, labels, affine, ridge, weights)
+
+    used = start if ridge.intercept else start[:1]
+    steps = STEPS if full_fit is None else FOLD_STEPS
+    best, _, is_converged = descended(objective, used, inputs.numel(), steps)
+    flags = frozenset() if is_converged else frozenset({UNCONVERGED})
+    return Fit(Affine(best[0], best[1] if ridge.intercept else zeros).state(), flags=flags)
 
 
 class _Problem:

@@ -1,14 +1,14 @@
 """Parts of post-hoc methods: fits of each classifier, their flags, and piecewise linear curves."""
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.optimize import isotonic_regression
+from scipy.optimize import isotonic_regression, minimize_scalar
 from torch import Tensor
 
 from tune_calib.methods._base import PostHocMethod
@@ -168,6 +168,40 @@ def keep_top(log_probabilities: Tensor, logits: Tensor) -> Tensor:
     first_log_probs = log_probabilities.gather(-1, first)
     raised = log_probabilities.scatter(-1, first, torch.maximum(first_log_probs, others + _LEAD))
     return raised.log_softmax(-1)
+
+
+def with_confidence(logits: Tensor, confidence: Tensor) -> Tensor:
+    """Return log-probabilities (N, C) whose top class has a confidence (N, 1), clipped to 1e-12.
+
+    The other classes share the rest in their original proportions. A confidence below the
+    probability of the second class is raised to just above it, so that the top class does not
+    change.
+    """
+    log_probs = logits.log_softmax(-1)
+    first = log_probs.argmax(-1, keepdim=True)
+    confidence = confidence.clamp(exact(SMALLEST, confidence), exact(1 - SMALLEST, confidence))
+    # In logarithms: one minus a saturated confidence is 0, but the sum of the others is not.
+    others = log_probs.scatter(-1, first, -torch.inf)
+    # Equal to ``logsumexp``, whose counterpart in onnxruntime underflows.
+    largest = others.amax(-1, keepdim=True)
+    total = (others - largest).exp().sum(-1, keepdim=True).log() + largest
+    others = others - total + (-confidence).log1p()
+    return keep_top(others.scatter(-1, first, confidence.log()), logits)
+
+
+def least_temperature(
+    objective: Callable[[float], float], grid: Floats, tolerance: float = 1e-8
+) -> float:
+    """Return the T that minimises an objective of log T, which need not be convex.
+
+    The best point of a grid is found first, then the best one between its neighbours.
+    """
+    best = int(np.argmin([objective(point) for point in grid.tolist()]))
+    ends = grid[max(0, best - 1)], grid[min(len(grid) - 1, best + 1)]
+    minimum = minimize_scalar(
+        objective, bounds=ends, method="bounded", options={"xatol": tolerance}
+    )
+    return float(np.exp(minimum.x))
 
 
 def stacked(parts: Sequence[Tensor]) -> Tensor:

@@ -49,7 +49,7 @@ class EnsembleTemperatureScaling(FittedAlone):
         logits = logits - logits.amax(-1, keepdim=True)
         # The grid only shows where to search: single precision suffices, and takes half the time.
         single = logits.float()
-        grid = [_scores(point, single, labels) for point in _GRID]
+        grid = [brier_scores(point, single, labels) for point in _GRID]
         fit = self._fit_weights(logits, labels, _by_brier(logits, labels, grid, 1e-8))
         if not self.checks_harm:
             return fit
@@ -91,7 +91,7 @@ def _mixed_parts(logits: Tensor, temperature: float) -> Tensor:
 
 def _by_brier(logits: Tensor, labels: Tensor, scores: Sequence[Tensor], tolerance: float) -> float:
     def score(log_temperature: float) -> float:
-        return float(_scores(log_temperature, logits, labels).mean())
+        return float(brier_scores(log_temperature, logits, labels).mean())
 
     # Not convex in T: find the best point of a grid, then search between its neighbours.
     grid, centre = _GRID, None
@@ -99,7 +99,7 @@ def _by_brier(logits: Tensor, labels: Tensor, scores: Sequence[Tensor], toleranc
     if lies_beyond(logits, labels):
         centre = converged(logits, labels)
         grid = log(centre) + _GRID
-        scores = [_scores(point, logits, labels) for point in grid]
+        scores = [brier_scores(point, logits, labels) for point in grid]
     best = int(np.argmin([float(values.double().mean()) for values in scores]))
     ends = grid[max(0, best - 1)], grid[min(len(grid) - 1, best + 1)]
     minimum = minimize_scalar(score, bounds=ends, method="bounded", options={"xatol": tolerance})
@@ -107,7 +107,7 @@ def _by_brier(logits: Tensor, labels: Tensor, scores: Sequence[Tensor], toleranc
     return temperature if centre else at_scale(temperature, logits, labels)
 
 
-def _scores(log_temperature: float, logits: Tensor, labels: Tensor) -> Tensor:
+def brier_scores(log_temperature: float, logits: Tensor, labels: Tensor) -> Tensor:
     """Return the Brier scores (N,) of logits whose largest one is 0 in each row."""
     scores = []
     for rows in parts_of(logits):  # which stay in the cache

@@ -4,6 +4,11 @@ The probability of each class is replaced by the share of the class among the sa
 in the same bin, and the rows are normalised. An empty bin gets its centre. A bin includes its left
 edge, and the last bin also its right edge. A row of zeros becomes uniform, and results below 1e-12
 are raised to it.
+
+With `top_versus_all` (Le Coz et al., NeurIPS 2024, arXiv:2411.02988), a single histogram of the
+confidence replaces those of the classes: the confidence becomes the share of correct predictions in
+its bin. The other classes share the rest in their original proportions, and the accuracy does not
+change.
 """
 
 from collections.abc import Mapping
@@ -14,7 +19,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from tune_calib.methods._posthoc import Fit, FittedAlone, count_below, logarithm
+from tune_calib.methods._posthoc import Fit, FittedAlone, count_below, logarithm, with_confidence
+from tune_calib.metrics.binning import top_label
 from tune_calib.spec.methods import METHODS, Params, cited
 
 
@@ -27,13 +33,17 @@ class HistogramParams(Params):
     - `equal_mass`: at quantiles of its probabilities on `calib`, as the authors do.
     - `equal_width`: in equal steps from 0 to 1.
     """
+    top_versus_all: bool = Field(False, exclude_if=lambda is_set: not is_set)  # keeps old hashes
+    """Whether only the confidence is replaced, by the share of correct predictions in its bin."""
 
 
 class HistogramBinning(FittedAlone):
     """A step function per class."""
 
     def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
-        probs = logits.softmax(-1).T
+        probs, has_one = logits.softmax(-1).T, self.params.top_versus_all
+        if has_one:
+            probs, hits = (part[None] for part in top_label(probs.T, labels))
         cuts = torch.linspace(0, 1, self.params.bins + 1, dtype=probs.dtype, device=probs.device)
         edges = cuts.expand(len(probs), -1)
         if self.params.binning == "equal_mass":
@@ -44,12 +54,19 @@ class HistogramBinning(FittedAlone):
         places = count_below(inner, probs)
         empty, once = torch.zeros_like(edges[:, 1:]), torch.ones_like(probs[:1])
         counts = empty.scatter_add(1, places, once.expand_as(probs))
-        places_of_labels = places.gather(0, labels[None])[0]
-        right = empty.index_put((labels, places_of_labels), once[0], accumulate=True)
+        if has_one:
+            right = empty.scatter_add(1, places, hits)
+        else:
+            places_of_labels = places.gather(0, labels[None])[0]
+            right = empty.index_put((labels, places_of_labels), once[0], accumulate=True)
         centres = (edges[:, 1:] + edges[:, :-1]) / 2
         return Fit({"edges": inner, "shares": torch.where(counts > 0, right / counts, centres)})
 
     def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:
+        if self.params.top_versus_all:
+            confidence = logits.softmax(-1).amax(-1, keepdim=True)
+            places = count_below(state["edges"], confidence.T)
+            return with_confidence(logits, state["shares"].gather(1, places).T)
         places = count_below(state["edges"], logits.softmax(-1).T)
         return logarithm(state["shares"].gather(1, places).T)
 

@@ -20,7 +20,7 @@ from pydantic import Field
 from scipy.interpolate import CubicSpline
 from torch import Tensor
 
-from tune_calib.methods._posthoc import SMALLEST, Fit, FittedAlone, exact, interpolate, keep_top
+from tune_calib.methods._posthoc import Fit, FittedAlone, interpolate, with_confidence
 from tune_calib.spec.methods import METHODS, Params, cited
 
 
@@ -53,17 +53,8 @@ class SplineCalibration(FittedAlone):
         return Fit({"knots": curve.to(logits.device)})
 
     def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:
-        log_probs = logits.log_softmax(-1)
-        first_log_probs, first = log_probs.max(-1, keepdim=True)
-        calibrated = interpolate(first_log_probs.exp().T, state["knots"][None]).T
-        calibrated = calibrated.clamp(exact(SMALLEST, calibrated), exact(1 - SMALLEST, calibrated))
-        # In logarithms: one minus a saturated confidence is 0, but the sum of the others is not.
-        others = log_probs.scatter(-1, first, -torch.inf)
-        # Equal to ``logsumexp``, whose counterpart in onnxruntime underflows.
-        largest = others.amax(-1, keepdim=True)
-        total = (others - largest).exp().sum(-1, keepdim=True).log() + largest
-        others = others - total + (-calibrated).log1p()
-        return keep_top(others.scatter(-1, first, calibrated.log()), logits)
+        confidence = logits.log_softmax(-1).amax(-1, keepdim=True).exp()
+        return with_confidence(logits, interpolate(confidence.T, state["knots"][None]).T)
 
 
 METHODS.register(

@@ -1,15 +1,22 @@
-"""Temperature scaling (Guo et al., ICML 2017): softmax(z / T) with T fitted on ``calib``."""
+"""Temperature scaling (Guo et al., ICML 2017): softmax(z / T) with T fitted on ``calib``.
+
+With `top_versus_all` (Le Coz et al., NeurIPS 2024, arXiv:2411.02988), T minimises the binary
+cross-entropy of the confidence against whether the prediction is right, to convergence. The authors
+take 200 steps of 0.001 from T = 1.5, which do not arrive.
+"""
 
 from collections.abc import Iterable, Mapping
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 import torch
+from pydantic import Field, model_validator
 from scipy.optimize import minimize_scalar
 from torch import Tensor
 
 from tune_calib.methods._functional import label_log_probs, weighted_mean
 from tune_calib.methods._posthoc import Fit, FittedAlone
+from tune_calib.methods._top_versus_all import top_versus_all_temperature
 from tune_calib.metrics import refinement
 from tune_calib.metrics.binning import confidence_table, top_label
 from tune_calib.spec.methods import METHODS, Params, cited
@@ -29,6 +36,14 @@ class TemperatureParams(Params):
       code of Mukhoti et al., MbLS, ACLS and FeDLaS.
     - `grid_nll`: the NLL, at its first minimum over the same grid.
     """
+    top_versus_all: bool = Field(False, exclude_if=lambda is_set: not is_set)  # keeps old hashes
+    """Whether the temperature minimises the binary cross-entropy of the confidence instead."""
+
+    @model_validator(mode="after")
+    def _has_one_objective(self) -> Self:
+        if self.top_versus_all and self.fit != "nll":
+            raise ValueError(f"top_versus_all replaces the objective {self.fit}; leave out fit")
+        return self
 
 
 class TemperatureScaling(FittedAlone):
@@ -44,9 +59,12 @@ class TemperatureScaling(FittedAlone):
     def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
         temperature = self._best(logits, labels)
         is_at_bound = not refinement.has_best_temperature(logits, labels, self.weights)
-        if self.params.fit != "nll":
-            is_inside = _GRID[0] * refinement.NEAR < temperature < _GRID[-1] / refinement.NEAR
+        if self.params.fit != "nll" or self.params.top_versus_all:
+            ends = refinement.BOUNDS if self.params.top_versus_all else (_GRID[0], _GRID[-1])
+            is_inside = ends[0] * refinement.NEAR < temperature < ends[1] / refinement.NEAR
             is_at_bound = is_all_right(logits, labels) or not is_inside
+        if self.params.top_versus_all:  # of equal logits, T changes nothing
+            is_at_bound |= bool((logits.amax(-1) == logits.amin(-1)).all())
         flags = frozenset({AT_BOUND}) if is_at_bound else frozenset()
         state = {"temperature": torch.tensor(temperature, dtype=torch.float64)}
         return Fit(state, {"temperature": temperature}, flags)
@@ -59,6 +77,11 @@ class TemperatureScaling(FittedAlone):
         return logits / state["temperature"]
 
     def _best(self, logits: Tensor, labels: Tensor, full_fit: Fit | None = None) -> float:
+        if self.params.top_versus_all:
+            centre = None
+            if full_fit is not None:
+                centre = float(full_fit.state["temperature"])
+            return top_versus_all_temperature(logits, labels, self.weights, centre)
         if self.params.fit == "nll":
             if full_fit is None:
                 return converged(logits, labels, weights=self.weights)
@@ -167,7 +190,10 @@ METHODS.register(
     formula=r"""
         p = \operatorname{softmax}(z / T),
         \quad T = \operatorname{argmin}_T \sum_{i \in \mathrm{calib}}
-            -\log \operatorname{softmax}(z_i / T)_{y_i}
+            -\log \operatorname{softmax}(z_i / T)_{y_i},
+        \quad \text{or with top versus all }
+            \sum_i -[\hat y_i = y_i] \log \max_k p_{ik}
+            - [\hat y_i \neq y_i] \log (1 - \max_k p_{ik})
     """,
     params=TemperatureParams,
     implementation=TemperatureScaling,

@@ -56,7 +56,7 @@ COLUMNS: dict[TableName, dict[str, Column]] = {
             "peak memory of the process, which may have run other trials before; of the GPU if "
             "there is one"
         ),
-        "device": _text("`cpu` or `cuda`"),
+        "device": _text("`cpu` or `cuda`; `replay` if a table answered the trial"),
         "threads": _int32("number of torch threads"),
         "processor": _text("model of the processor"),
         "instruction_set": _text("instruction set that torch uses"),

@@ -82,8 +82,8 @@ class RungRecord(_Record):
     )
 
 
-def _omitted(description: str) -> Any:
-    return Field(None, exclude_if=lambda value: value is None, description=description)
+def _omitted(description: str, default: Any = None) -> Any:
+    return Field(default, exclude_if=lambda value: value == default, description=description)
 
 
 # A dataclass needs a fifth of the memory of a model, and a run may have 200,000 of them.
@@ -202,6 +202,14 @@ class ObjectiveRecord(_Record):
     guard: float = Field(description="accepted loss of accuracy against the baseline, a fraction")
 
 
+class ReusedRecord(_Record):
+    """What a search takes from an earlier one."""
+
+    search: str = Field(description="identity of the earlier search")
+    content: str = Field(description="hash of its rows, which are in `reused/CONTENT`")
+    points: list[dict[str, Any]] = Field(description="its points that are tried first, in order")
+
+
 class SearchRequestRecord(_Record):
     """The request of a search, which determines its identity."""
 
@@ -220,6 +228,10 @@ class SearchRequestRecord(_Record):
     plugins: list[str] = Field([], description="content hashes of plug-ins")
     grid: dict[str, list[Any]] = Field({}, description="values of each setting of a grid")
     around: dict[str, Any] = Field({}, description="point whose settings vary one at a time")
+    replay: dict[str, str] = Field({}, description="digest of a table and answer of a replay")
+    reuse: list[ReusedRecord] = Field([], description="earlier searches from which it started")
+    join: bool = Field(False, description="whether it consists of the suggestions of these")
+    stop: bool = Field(False, description="whether it stops when little can be gained")
     race: bool = Field(False, description="whether seeds end with a suggestion that is excluded")
     halving: int = Field(0, description="factor between the epochs of rungs; 0 without rungs")
 
@@ -229,6 +241,23 @@ class CommandRecord(_Record):
 
     command: Command = Field(description="command as it was typed")
     trials: int = Field(description="requested number of suggestions")
+
+
+class ReplayRecord(_Record):
+    """The table that answers the trials of a search, which are not trained."""
+
+    path: str = Field(description="path of the table")
+    answer: str = Field(description="surrogate, or the nearest point of the table")
+    r2: dict[str, dict[str, float]] = Field(description="cross-validated R2 of the surrogate")
+
+    @property
+    def location(self) -> dict[str, str]:
+        return {"path": self.path, "answer": self.answer}
+
+    def describe(self) -> str:
+        """Describe the table and its fit, e.g. ``table.parquet (surrogate; R2 of ece 0.93)``."""
+        fits = [f"{name} {fit['final']:.2f}" for name, fit in self.r2.items()]
+        return f"{self.path} ({self.answer}; R2 of the surrogate: {', '.join(fits) or 'unknown'})"
 
 
 class SearchManifest(_Manifest):
@@ -249,6 +278,7 @@ class SearchManifest(_Manifest):
     gpus: float = Field(description="GPUs of a Ray trial")
     at_once: int = Field(description="trials in parallel")
     study_storage: str | None = Field(description="URL of the study; null is a file")
+    replay: ReplayRecord | None = Field(None, description="table of a replay, which trains nothing")
     titles: dict[str, str] = Field({}, description="titles of data set and backbone by name")
     plugins: list[PluginRecord] = Field([], description="plug-ins that the results depend on")
     recipe: RecipeRecord | None = Field(None, description="recipe; null without one")
@@ -256,6 +286,15 @@ class SearchManifest(_Manifest):
     @property
     def identity(self) -> str:
         return self.search
+
+
+class StopRecord(_Record):
+    """Numbers by which a search was stopped."""
+
+    length: int = Field(description="suggestions before it stopped, without retries")
+    bound: float = Field(description="upper bound of what further suggestions may gain")
+    error: float = Field(description="standard error of the best mean over seeds")
+    best: int = Field(description="number of the best suggestion that was known")
 
 
 class SuggestionRecord(_Record):
@@ -267,6 +306,7 @@ class SuggestionRecord(_Record):
     drop: float | None = Field(description="loss of accuracy; null if not done")
     is_within: bool = Field(description="whether it is done and its drop is within the guard")
     specs: list[str] = Field(description="hashes of its trial specs")
+    crashes: list[str] = _omitted("cause of each trial that crashed; omitted without any", [])
     shorter: list[str] = Field([], description="hashes of its trials with fewer epochs")
 
 
@@ -305,6 +345,9 @@ class SearchOutcome(_Manifest):
     chosen: int | None = Field(description="number of the selected suggestion")
     importance: Importance = Field(description="importance of the settings")
     command: str | None = Field(None, description="command that trains the choice")
+    stopped: str = _omitted("what a limit of time left undone; omitted if nothing", "")
+    stop: StopRecord | None = _omitted("why it was stopped; omitted if it was not")
+    reused: list[str] = _omitted("hashes of trials taken from earlier searches; or omitted", [])
 
 
 class ReadRecord(_Record):

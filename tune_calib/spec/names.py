@@ -28,6 +28,7 @@ NOT_SETTINGS = ("seed", "method", "params", "plugin", "pool")  # keys that ident
 
 SEARCH_MANIFEST = "search.json"
 SEARCH_OUTCOME = "outcome.json"
+REUSED = "reused"  # folder with the rows that a search takes from earlier ones
 SEARCH_EVALUATED = "evaluated.json"  # whether, when and how often a search read the test split
 TUNED = "tuned.json"  # what the searches of a tuned comparison have chosen, and its test reads
 PROGRESS = "progress.json"  # of the running driver, in the folder of the results
@@ -36,6 +37,7 @@ CRASHES = "crashes.txt"  # tracebacks of trials that crashed, in the folder of t
 
 IN_PROCESS = "none"  # the address of runs without Ray
 
+REPLAYED = "replay"  # in the column ``device``: a table answered the trial, which was not trained
 WATCHED = ("accuracy", "nll", "ece")  # on select, reported by a network after every epoch
 
 LEAST_DRAWS = 100

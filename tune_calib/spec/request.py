@@ -277,15 +277,27 @@ class Forecast(Part):
     """GPU for which a dry run estimates the hours, e.g. A100-80GB"""
 
 
-class LadderOptions(Part):
+class TimeLimit(Part):
+    """A limit of the time of a command."""
+
+    max_hours: Annotated[float | None, OptionHelp(WHERE)] = Field(None, gt=0)
+    """start no trial after this many hours; running ones finish"""
+
+
+class TrialLimit(Part):
+    """A limit of the time of each trial of a search."""
+
+    trial_hours: Annotated[float | None, OptionHelp(WHERE)] = Field(None, gt=0)
+    """end a network, or a batch of heads, as crashed if its epochs take more hours"""
+
+
+class LadderOptions(TimeLimit):
     """Options of a ladder or comparison that do not change its trials."""
 
     shift: Annotated[Words, OptionHelp(EXTRAS)] = ()
     """evaluate on shifted data: corruptions, noise or a data set"""
     bootstrap: Annotated[int, OptionHelp(EXTRAS)] = 0
     """bootstrap draws for confidence intervals over test samples"""
-    max_hours: Annotated[float | None, OptionHelp(WHERE)] = Field(None, gt=0)
-    """start no trial after this many hours; running ones finish"""
 
     @field_validator("bootstrap")
     @classmethod
@@ -392,8 +404,6 @@ class CompareRequest(Choice, Tuning, LadderRequest):
             raise ValueError(f"`grid` names the values of settings, so `{other}` does not apply")
         if self.tune and any(each.method.startswith(POOL) for each in self.methods):
             raise ValueError("a pool has no search; leave it or `tune` out")
-        if self.tune and self.max_hours is not None:
-            raise ValueError("`max_hours` does not stop the searches of `tune`; leave it out")
         return self
 
 
@@ -403,7 +413,7 @@ class Sampling(Part):
     sampler: Annotated[
         Annotated[str, Name(SAMPLERS)], OptionHelp(SEARCHING, names=lambda: SAMPLERS)
     ] = "tpe"
-    """sampler of settings: tpe, random, nsga2, grid or one-at-a-time"""
+    """sampler of settings: tpe, gp, qmc, random, nsga2, grid or one-at-a-time"""
     around: Annotated[Text | None, OptionHelp(SEARCHING, "published settings", "RUN")] = None
     """search whose chosen settings `sampler` one-at-a-time varies"""
     sampler_seed: Annotated[int, OptionHelp(SEARCHING)] = Field(0, ge=0)
@@ -425,8 +435,27 @@ class Sampling(Part):
     trials: Annotated[int, OptionHelp(SEARCHING)] = Field(64, ge=1)
     """number of suggestions to try"""
     grid: Grid = None
+    replay: Annotated[LocalPath | None, OptionHelp(SEARCHING)] = None
+    """table that answers the trials, which are not trained (see docs/benchmarks)"""
+    replay_answer: Annotated[
+        Literal["surrogate", "nearest"],
+        OptionHelp(SEARCHING, names=lambda: ("surrogate", "nearest")),
+    ] = "surrogate"
+    """answer of a replay: surrogate, or the nearest point of the table not used yet"""
     race: Race = False
     halving: Halving = None
+    reuse: Annotated[Words, OptionHelp(SEARCHING, metavar="RUN")] = ()
+    """take rows of equal trials from an earlier search, and try its best points first"""
+    join: Annotated[bool, OptionHelp(SEARCHING)] = False
+    """consist of the suggestions of the searches of `reuse`, without new ones"""
+    stop: Annotated[bool, OptionHelp(SEARCHING)] = False
+    """end when further suggestions may gain less than the noise between seeds"""
+
+    @model_validator(mode="after")
+    def _join_fits(self) -> "Sampling":
+        if self.join and (not self.reuse or SAMPLERS[self.sampler].tries_grid):
+            raise ValueError("`join` needs `reuse`, and a `sampler` without a grid")
+        return self
 
     @model_validator(mode="after")
     def _grid_fits(self) -> "Sampling":
@@ -453,7 +482,7 @@ class Storage(Part):
     """URL of a database for the Optuna study"""
 
 
-class SearchRequest(Retry, Storage, Sampling, TrialsRequest):
+class SearchRequest(Retry, TimeLimit, TrialLimit, Storage, Sampling, TrialsRequest):
     """A search of the settings of a method or pipeline."""
 
     method: Annotated[Pipeline, OptionHelp(names=lambda: SPACES)]
@@ -472,6 +501,13 @@ class SearchRequest(Retry, Storage, Sampling, TrialsRequest):
             raise ValueError("`worker` retries no trials; run tune-calib resume with `retry` first")
         return self
 
+    @model_validator(mode="after")
+    def _fits_replay(self) -> "SearchRequest":
+        for name in [*TrainingRequest.model_fields, "own_recipes", "gpus", "at_once"]:
+            if self.replay and getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(f"`replay` takes `{name}` from its table; leave it out")
+        return self
+
 
 class Continuation(Acceptance, Storage):
     """A request for the search in a folder."""
@@ -481,7 +517,7 @@ class Continuation(Acceptance, Storage):
     address: Annotated[Address, OptionHelp(WHERE, "that of the search")] = None
 
 
-class ResumeRequest(Retry, Continuation):
+class ResumeRequest(Retry, TimeLimit, TrialLimit, Continuation):
     """A search to resume."""
 
     trials: Annotated[int, OptionHelp(SEARCHING)] = Field(0, ge=0)

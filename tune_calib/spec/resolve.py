@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 from tune_calib.errors import UserError
@@ -123,6 +124,8 @@ def default_folder(request: AblateRequest | CompareRequest | SearchRequest) -> s
             name += f"-{request.design}"
         if request.posthoc:
             name += f"-{request.posthoc}"
+    elif isinstance(request, SearchRequest) and request.replay:
+        return request.out or f"runs/replay-{Path(request.replay).stem}"
     elif isinstance(request, SearchRequest):
         name = f"search-{request.method}"
     data = re.sub(r"[^\w.-]+", "-", request.imported or request.dataset).strip("-")

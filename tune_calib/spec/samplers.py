@@ -17,6 +17,7 @@ class Sampler:
     build: Callable[[int], Any]  # Optuna's sampler from a seed; its import is slow
     tries_grid: bool = False  # tries the combinations of all levels instead of drawing points
     is_local: bool = False  # of these, only those that differ from one point in one setting
+    is_sequence: bool = False  # suggestion n is point n of a Sobol sequence, whatever the results
     needs_all: bool = False  # of no use if race or halving leave suggestions incomplete
 
 
@@ -36,6 +37,8 @@ build_random = _builder("RandomSampler")
 SAMPLERS: Registry[Sampler] = Registry("sampler", "tune_calib.spec.samplers", Sampler)
 SAMPLERS.register(Sampler("tpe", "tree-structured Parzen estimator", _TPE))
 SAMPLERS.register(Sampler("random", "random points", build_random))
+SAMPLERS.register(Sampler("gp", "Gaussian process", _builder("GPSampler")))
+SAMPLERS.register(Sampler("qmc", "scrambled Sobol sequence", build_random, is_sequence=True))
 SAMPLERS.register(
     Sampler("nsga2", "genetic algorithm NSGA-II", _builder("NSGAIISampler"), needs_all=True)
 )

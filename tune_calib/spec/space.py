@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -64,6 +65,16 @@ class Setting:
                 points.append(middle)
             points.sort()
         return points if values is None else [values[place] for place in dict.fromkeys(points)]
+
+    def at(self, fraction: float) -> Choice:
+        """Return the value that a fraction in [0, 1) of the distribution lies below."""
+        distribution: Any = self.distribution
+        if (values := self.values()) is not None:
+            return values[int(fraction * len(values))]
+        low, high = distribution.low, distribution.high
+        if distribution.log:
+            return float(low * (high / low) ** fraction)
+        return float(low + fraction * (high - low))
 
     def over(self, name: str, values: Sequence[Choice]) -> "Setting":
         """Return the setting with the values of a grid as its levels."""
@@ -178,6 +189,20 @@ class Space:
     def grid(self) -> Iterator[dict[str, Choice]]:
         """Yield every combination of levels once, without settings that do not matter."""
         return self.points(lambda setting: dict.fromkeys(setting.levels()))
+
+    def sobol(self, count: int, seed: int, first: int = 0) -> list[dict[str, Choice]]:
+        """Return points of a scrambled Sobol sequence, from number ``first`` on."""
+        from scipy.stats.qmc import Sobol
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # on counts that are no power of two
+            rows = Sobol(len(self.settings), rng=seed).random(first + count)[first:]
+        points = []
+        for row in rows:
+            fractions = dict(zip(self.settings, row, strict=True))
+            values = {name: self.settings[name].at(x) for name, x in fractions.items()}
+            points.append(self.active(values))
+        return points
 
     def around(self, center: Point) -> Iterator[Point]:
         """Yield a point, and those that differ from it in the level of one setting."""

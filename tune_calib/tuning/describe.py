@@ -233,6 +233,9 @@ FEW_CALIB = 100
 
 
 def describe_run(run: LadderRun | SearchRun, work: RemainingWork, is_dry: bool = False) -> str:
+    if run.location.replay:
+        path = run.location.replay["path"]
+        return f"{run.location.out}: {run.name}, replayed from {path}; no trial is trained"
     needs, sums = find_needs(run, work), Forecast(run.location)
     trained = sums.add(run, needs)
     if isinstance(run, LadderRun):

@@ -6,6 +6,7 @@ import json
 import math
 import platform
 import subprocess
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -63,10 +64,13 @@ class Provenance:
     gpus: float = 1.0  # of a trial, if the device is a GPU
     is_search: bool = False  # the test split is not read
     profile: bool = False  # networks write a profile of an epoch
+    trial_hours: float | None = None  # after which a trial that still trains crashes
     plugins: Sequence[dict[str, Any]] = ()  # that workers register, from ``Plugin.plain``
     versions: str = field(default_factory=versions)
     git_revision: str | None = field(default_factory=git_revision)
     recipe: str | None = None  # its name, and the overrides of its settings
+    # Path of the table that answers the trials instead, and how; empty if they are trained.
+    replay: Mapping[str, str] = field(default_factory=dict)
     channel: str = ""  # of the workers' progress events; empty if they have no reader
     # Of the images that the driver reads, by the canonical JSON of the data slot.
     digests: Mapping[str, str] = field(default_factory=dict)
@@ -76,8 +80,28 @@ class Provenance:
 
 
 @dataclass(frozen=True)
+class Deadline:
+    """The end of the hours of a command, after which no trial starts."""
+
+    hours: float | None = None
+    started: float = field(default_factory=time.monotonic)
+
+    @property
+    def time(self) -> float:
+        """Return its time on the monotonic clock, in seconds."""
+        return self.started + 3600 * (self.hours or math.inf)
+
+    @property
+    def is_over(self) -> bool:
+        return time.monotonic() > self.time
+
+    def describe(self, left: str) -> str:
+        return f"the time limit of {self.hours:g} h is over: {left} left"
+
+
+@dataclass(frozen=True)
 class RunLocation:
-    """Folders, cluster and GPUs of a run; none of them changes its identity."""
+    """Folders, cluster, GPUs and hours of a run; none of them changes its identity."""
 
     out: AnyPath
     store: AnyPath  # of the artifacts
@@ -90,8 +114,11 @@ class RunLocation:
     profile: bool = False  # networks write a profile of an epoch
     dataset_title: str | None = None  # of the user's own data
     study_storage: str | None = None  # URL of a database; None for a journal file in the folder
+    replay: Mapping[str, str] = field(default_factory=dict)  # as in ``Provenance``
     is_shared: bool = False  # any number of processes execute its jobs, without Ray
     among: AnyPath | None = None  # the folders ``AMONG/*/*`` may contain rows of the same trials
+    deadline: Deadline = field(default_factory=Deadline)
+    trial_hours: float | None = None  # of a suggestion of a search
 
     @classmethod
     def of_request(
@@ -120,6 +147,8 @@ class RunLocation:
             study_storage=study_storage,
             is_shared=is_shared,
             among=among,
+            deadline=Deadline(request.max_hours),
+            trial_hours=request.trial_hours if isinstance(request, SearchRequest) else None,
         )
 
     def build_provenance(self, **of_run: Any) -> Provenance:
@@ -132,6 +161,8 @@ class RunLocation:
             device=device,
             gpus=self.gpus,
             profile=self.profile,
+            replay=self.replay,
+            trial_hours=self.trial_hours,
             channel=uuid.uuid4().hex,
             **of_run,
         )

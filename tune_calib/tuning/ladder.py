@@ -1,7 +1,5 @@
 """A ladder or comparison in a run folder: its trials, its manifest and its execution."""
 
-import math
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -72,7 +70,6 @@ class LadderRun:
     resolved: ResolvedRequest
     location: RunLocation
     options: LadderOptions = field(default_factory=LadderOptions)
-    started: float = field(default_factory=time.monotonic)
     parts: tuple[str, ...] = ()  # what its folder may contain before the run: searches
     # Written before its manifest, with folders.
     records: tuple[tuple[TunedManifest | SearchEvaluated, AnyPath], ...] = ()
@@ -269,35 +266,28 @@ class LadderRun:
         copy_rows(folders, trials, out, manifest.sweep, ladder=self.name, sets=self.shift_sets)
         return self.plan()
 
-    @property
-    def deadline(self) -> float:
-        return self.started + 3600 * (self.options.max_hours or math.inf)
-
     def sources(
         self, work: RemainingWork, provenance: Provenance, tracker: Tracker
     ) -> Iterator[Source]:
-        limit = self.deadline
-        if work.networks and time.monotonic() <= limit:
+        deadline = self.location.deadline
+        if work.networks and not deadline.is_over:
             title, waiting = "networks and heads", work.head_batches
-            yield JobSource(title, work.networks, provenance, waiting, limit)
+            yield JobSource(title, work.networks, provenance, waiting, deadline.time)
         # With those of the trials that have just finished.
         extra = self._find_extra() if work.networks else work.extra
-        if extra and time.monotonic() <= limit:
-            yield JobSource("extra evaluations", extra, provenance, deadline=limit)
+        if extra and not deadline.is_over:
+            yield JobSource("extra evaluations", extra, provenance, deadline=deadline.time)
 
     def finish(self, work: RemainingWork) -> Result:
         """Return the crashes, and what the limit of time left undone."""
-        crashed = list(work.errors.values())
-        if time.monotonic() <= self.deadline or (remaining := self.plan()).is_over:
+        crashed, deadline = list(work.errors.values()), self.location.deadline
+        if not deadline.is_over or (remaining := self.plan()).is_over:
             return Result(crashed)
         trials = sum(len(job.dependents) for job in remaining.networks)
         evaluations = sum(len(job.trials) for job in remaining.extra)
         planned = format_count(len(self.planned_trials), "trial")
-        return Result(
-            crashed,
-            f"the time limit of {self.options.max_hours:g} h is over: {trials} of {planned} and "
-            f"{format_count(evaluations, 'extra evaluation')} left",
-        )
+        left = f"{trials} of {planned} and {format_count(evaluations, 'extra evaluation')}"
+        return Result(crashed, deadline.describe(left))
 
 
 def _to_planned_record(trial: PlannedTrial, resolved: ResolvedRequest) -> PlannedRecord:

@@ -102,7 +102,10 @@ def execute(plan: Plan, context: Context) -> Result:
         if len(plan.stages) > 1:
             label = f"{stage.name}, {number} of {len(plan.stages)} runs"
         run = stage.run if stage.build is None else stage.build(results)
-        results.append(execute_run(run, context, label))
+        result = execute_run(run, context, label)
+        if result.stopped and number < len(plan.stages):  # a comparison needs all of its searches
+            return replace(result, stopped=f"{stage.name}: {result.stopped}")
+        results.append(result)
     return results[-1]
 
 
@@ -118,7 +121,7 @@ def _search_for(run: AnyRun, hours: float, context: Context) -> Result:
         if result is not None and not further:
             return result
         result = execute_run(replace(run, length=max(1, ended + further)), context)
-        if len(result.state.results) <= ended:  # there are no more points
+        if result.stopped or len(result.state.results) <= ended:  # there are no more points
             return result
         ended = len(result.state.results)
 
@@ -204,7 +207,8 @@ def check_run(run: AnyRun) -> None:
     """Refuse missing data, wrong settings and the folder of another run."""
     describe_unloaded(run.location.out, is_run=True)
     data = run.planned_trials[0].spec.data
-    DATASETS[data.dataset].locate(run.location.data_root)
+    if not run.location.replay:
+        DATASETS[data.dataset].locate(run.location.data_root)
     for trial in run.planned_trials:
         refuse_captured(trial.spec.network.execution, has_gpu=run.location.gpus > 0)
     run.check()
@@ -277,6 +281,8 @@ def _write_plan(run: AnyRun, manifest: RunManifest | SearchManifest) -> None:
 def read_copies(run: AnyRun, work: RemainingWork) -> Copies:
     """Read the data of a run; refuse another copy than before, and a store closed to networks."""
     location, store = run.location, Store(run.location.store)
+    if location.replay:
+        return Copies({}, None)
     specs = [] if work.is_over else [trial.spec for trial in run.planned_trials]
     copies = Copies.read(specs, location.data_root, store)
     if not work.is_over:

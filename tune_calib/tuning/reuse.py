@@ -38,6 +38,7 @@ from tune_calib.spec.trial import TrialSpec, canonical_json
 from tune_calib.tuning.folder import done
 from tune_calib.tuning.work.worker import plugins_of
 
+SHARED = "shared-"  # begins the names of files with rows from other folders
 # Columns of ``trials`` that identify data and version of a row, and all columns for reuse.
 COLUMNS = ("data", "dataset", "network_id", "data_digest", "numbers")
 _READ = {"spec_hash", "status", "plugins", "select/*", "test/*", *COLUMNS}
@@ -136,37 +137,43 @@ def copy_rows(
     out: AnyPath,
     sweep: str,
     ladder: str,
-    sets: Collection[str],
-) -> None:
-    """Copy rows that were found in other folders, with requested extra evaluations."""
+    sets: Collection[str] = (),
+) -> list[str]:
+    """Copy rows that were found in other folders, with requested extra evaluations.
+
+    Return the names of the files with the rows of a folder each.
+    """
+    names = []
     trials = {trial.spec.hash: trial for trial in planned}
     prefixes = tuple(f"{name}/" for name in sets)
     for folder in dict.fromkeys(folders.values()):
         hashes = [spec_hash for spec_hash in folders if folders[spec_hash] == folder]
         # Named after its content: further trials of that folder get another file.
-        name = f"shared-{hash_text(' '.join(sorted(hashes)))[:16]}"
-        intervals = _read_rows(folder, "intervals", hashes)
+        name = f"{SHARED}{hash_text(' '.join(sorted(hashes)))[:16]}"
+        intervals = read_rows(folder, "intervals", hashes)
         if intervals.num_rows:
             write_table(out, "intervals", name, content=intervals)
-        shifts = _read_rows(folder, "shifts", hashes)
+        shifts = read_rows(folder, "shifts", hashes)
         # A set may consist of parts, such as the severities of a corruption.
         is_requested = [f"{name}/".startswith(prefixes) for name in shifts["set"].to_pylist()]
         shifts = shifts.filter(pa.array(is_requested, pa.bool_()))
         if shifts.num_rows:
             write_table(out, "shifts", name, content=shifts)
-        rows = _read_rows(folder, "trials", hashes).to_pylist()
+        rows = read_rows(folder, "trials", hashes).to_pylist()
         for row in rows:
             trial = trials[row["spec_hash"]]
             row |= {"sweep": sweep, "ladder": ladder, "rung": trial.rung, "rung_label": trial.label}
         tables: dict[TableName, list[dict[str, object]]] = {
             "trials": rows,
-            "curves": _read_rows(folder, "curves", hashes).to_pylist(),
-            "bins": _read_rows(folder, "bins", hashes).to_pylist(),
+            "curves": read_rows(folder, "curves", hashes).to_pylist(),
+            "bins": read_rows(folder, "bins", hashes).to_pylist(),
         }
-        write_results(out, name, tables, samples=_read_rows(folder, "samples", hashes))
+        write_results(out, name, tables, samples=read_rows(folder, "samples", hashes))
+        names.append(name)
+    return names
 
 
-def _read_rows(folder: AnyPath, table: TableName, hashes: Sequence[str]) -> pa.Table:
+def read_rows(folder: AnyPath, table: TableName, hashes: Sequence[str]) -> pa.Table:
     """Read the rows of trials file by file, since all samples may not fit into memory."""
     wanted = pa.array(hashes, pa.string())
     parts = []

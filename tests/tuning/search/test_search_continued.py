@@ -19,7 +19,7 @@ from tune_calib.tuning.search.run import refuse_other_specs
 from tune_calib.tuning.search.storage import JOURNAL
 from tune_calib.tuning.search.study import search_status
 
-SAMPLERS = ["tpe", "random", "nsga2", "grid"]
+SAMPLERS = ["tpe", "gp", "qmc", "random", "nsga2", "grid"]
 
 
 def points(state) -> list[dict]:

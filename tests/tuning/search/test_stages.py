@@ -12,7 +12,7 @@ from tune_calib.errors import UserError
 from tune_calib.spec.resolved import Seeds
 from tune_calib.tuning.folder import Provenance
 from tune_calib.tuning.progress.tracker import Tracker
-from tune_calib.tuning.search.outcome import count_epochs, describe_stages
+from tune_calib.tuning.search.outcome import describe_rungs
 from tune_calib.tuning.search.run import open_state
 from tune_calib.tuning.search.stages import Stages
 from tune_calib.tuning.search.state import SearchState, StudySource
@@ -132,15 +132,11 @@ def test_a_rule_saves_epochs_and_keeps_published_points(method, rule, tmp_path):
     assert state.results[0].status == "done"
     chosen = state.objective.choose(state.results)
     assert len(state.passed[chosen]) == state.stages.count
-    trained, saved = count_epochs(state)
     slots = {"ls": "network", "mac_cal": "head"}
     suggested = {h for stages in state._hashes.values() for hashes in stages for h in hashes}
-    assert trained + saved == LENGTH * 27 * 3
     epochs = [e for n in state.results for e in epochs_of(state, n, slots[method])]
-    short = sum(trial.spec.network.epochs for trial in state.stages.short_baselines)
-    assert sum(epochs) + short == trained
+    assert sum(epochs) < 0.8 * LENGTH * 27 * 3
     assert len(epochs) == len(suggested & state.files.keys())
-    assert f"{saved:,} saved" in describe_stages(state)[0]
 
 
 def epochs_of(state, number, slot):
@@ -263,8 +259,8 @@ def test_promotions_stop_when_short_schedules_tell_nothing(tmp_path, monkeypatch
     promoted = [n for n, stages in state.passed.items() if len(stages) > 1]
     pairs = [sum(n < 9 * k for n in promoted) for k in range(7)]
     first = next(k for k, count in enumerate(pairs) if count >= 12)
-    assert max(promoted) < 9 * first
-    assert any("no more are promoted" in line for line in describe_stages(state))
+    assert max(promoted) < 9 * (first + 1)  # a bracket does not read the one before it
+    assert any("no more are promoted" in line for line in describe_rungs(state))
 
 
 @pytest.mark.parametrize(

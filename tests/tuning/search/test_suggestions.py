@@ -134,7 +134,7 @@ def suggest_all(study, count):
 
 
 @pytest.mark.parametrize("draws", [1, 10])
-@pytest.mark.parametrize("sampler", ["tpe", "random", "nsga2"])
+@pytest.mark.parametrize("sampler", ["tpe", "gp", "qmc", "random", "nsga2"])
 def test_each_point_of_a_finite_space_is_suggested_once(study_over, monkeypatch, sampler, draws):
     monkeypatch.setattr(study_module, "DRAWS", draws)
     study = study_over(STEPS, sampler)
@@ -145,7 +145,7 @@ def test_each_point_of_a_finite_space_is_suggested_once(study_over, monkeypatch,
     assert sorted(suggestions, key=repr) == sorted(every, key=repr)
 
 
-@pytest.mark.parametrize("sampler", ["tpe", "random", "nsga2"])
+@pytest.mark.parametrize("sampler", ["tpe", "gp", "qmc", "random", "nsga2"])
 def test_a_space_with_a_continuous_setting_is_never_exhausted(study_over, sampler):
     study = study_over(HALF, sampler)
     suggestions = suggest_all(study, 40)

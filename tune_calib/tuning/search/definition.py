@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from operator import itemgetter, le, mul
-from statistics import fmean
+from statistics import fmean, variance
 from types import MappingProxyType
 from typing import Any, Literal
 
 from tune_calib.errors import UserError
-from tune_calib.results.manifests import SearchManifest, SearchRequestRecord
+from tune_calib.results.manifests import ReusedRecord, SearchManifest, SearchRequestRecord
 from tune_calib.results.selection import BASELINE, Row
 from tune_calib.spec import plugins
 from tune_calib.spec.backbones import BACKBONES
@@ -39,6 +39,7 @@ class SuggestionResult:
     values: tuple[float, ...] = ()  # mean of each metric over the seeds; empty unless done
     drop: float = math.nan  # mean loss of accuracy to the baseline of the same network seed
     at_chance: bool = False  # a trial has this flag, so that it cannot be chosen
+    variance: float = 0.0  # of the first metric between the seeds
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,9 @@ class Objective:
         if not all(map(math.isfinite, values)):
             return SuggestionResult("diverged")
         at_chance = is_chance(row.get("flags") for row in complete_rows)
-        return SuggestionResult("done", values, fmean(drops), at_chance=at_chance)
+        first = [row[column("select", self.metrics[0])] for row in complete_rows]
+        spread = variance(first) if len(first) > 1 else 0.0
+        return SuggestionResult("done", values, fmean(drops), at_chance, variance=spread)
 
     def excess(self, result: SuggestionResult) -> float:
         """Return how much the drop exceeds the guard; at most 0 within it."""
@@ -143,6 +146,10 @@ class SearchDefinition:
     lag: int = 2
     grid: Mapping[str, Sequence[Choice]] = field(default_factory=dict)  # the user's values
     around: Point = field(default_factory=dict)  # of a local sampler, if not the defaults
+    replay: Mapping[str, str] = field(default_factory=dict)  # digest of a table, and the answer
+    reuse: tuple[ReusedRecord, ...] = ()  # what it takes from earlier searches
+    join: bool = False  # it consists of their suggestions
+    stop: bool = False  # ends when further suggestions may gain less than the noise
     race: bool = False  # further seeds only while a suggestion may be the best
     halving: int = 0  # the best 1/n of short schedules get n times as many epochs; 0: none
 
@@ -164,6 +171,12 @@ class SearchDefinition:
             plain["grid"] = self.grid
         if self.around:
             plain["around"] = self.around
+        if self.replay:
+            plain["replay"] = self.replay
+        if self.reuse:
+            plain |= {"reuse": [record.plain() for record in self.reuse], "join": self.join}
+        if self.stop:
+            plain["stop"] = True
         if self.race:
             plain["race"] = True
         if self.halving:
@@ -185,20 +198,20 @@ class SearchDefinition:
 
     @cached_property
     def points(self) -> list[Point]:
-        """List the points that precede those of the sampler: published values or the whole grid."""
-        first = self.candidates.first()
+        """List the points before those of the sampler: published, earlier ones or a whole grid."""
+        first: Iterable[Point] = self.candidates.first()
+        earlier = [point for record in self.reuse for point in record.points]
+        if self.join:
+            first = [point for point in first if point in earlier]
         if not SAMPLERS[self.sampler].tries_grid:
-            return list(first)
+            return _list_unique([*first, *earlier])
         # The levels of all settings of a method may have millions of points.
         limit = None if self.grid else MANY_POINTS
         points: Iterable[Point] = itertools.islice(self.candidates.space.grid(), limit)
         if SAMPLERS[self.sampler].is_local:
             space = self.candidates.space
             points = space.around(space.active(self.around or self.candidates.defaults))
-        unique: dict[frozenset[tuple[str, Choice]], Point] = {}
-        for point in itertools.chain(first, points):
-            unique.setdefault(frozenset(point.items()), point)
-        return list(unique.values())
+        return _list_unique(itertools.chain(first, points))
 
     @property
     def plugins(self) -> set[str]:
@@ -240,9 +253,20 @@ class SearchDefinition:
             lag=record.lag,
             grid=record.grid,
             around=record.around,
+            replay=record.replay,
+            reuse=tuple(record.reuse),
+            join=record.join,
+            stop=record.stop,
             race=record.race,
             halving=record.halving,
         )
+
+
+def _list_unique(points: Iterable[Point]) -> list[Point]:
+    unique: dict[frozenset[tuple[str, Choice]], Point] = {}
+    for point in points:
+        unique.setdefault(frozenset(point.items()), point)
+    return list(unique.values())
 
 
 def restrict_space(
@@ -296,9 +320,9 @@ class Candidates:
         for name in self.space.settings:
             slot, _, key = name.partition(".")
             filled = getattr(plain, slot)
-            params: Mapping[str, Any] = filled.params.model_dump(mode="json")
             # The key is of the method or of the slot.
-            self.defaults[name] = params[key] if key in params else getattr(filled, key)
+            holder = filled.params if key in type(filled.params).model_fields else filled
+            self.defaults[name] = getattr(holder, key)
 
     @property
     def kind(self) -> MethodKind:

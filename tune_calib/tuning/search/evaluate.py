@@ -11,6 +11,7 @@ from tune_calib.spec.ladder import Ladder, Rung
 from tune_calib.spec.names import SEARCH_EVALUATED
 from tune_calib.spec.request import EvaluateRequest
 from tune_calib.spec.resolved import Seeds
+from tune_calib.tuning.folder import Deadline
 from tune_calib.tuning.ladder import LadderRun
 from tune_calib.tuning.plan import Plan, build_plan
 from tune_calib.tuning.reuse import Copies
@@ -32,7 +33,9 @@ def plan_evaluation(request: EvaluateRequest, command: str) -> Plan:
 
 
 def find_choice(state: SearchState) -> SearchEvaluated:
-    """Return the choice of a search; refuse an unfinished one, or one without a choice."""
+    """Return the choice of a search; refuse an unfinished or replayed one, or one without."""
+    if state.definition.replay:
+        raise UserError(f"{state.out} was replayed: its trials were not trained")
     if not state.settle_ended():
         raise UserError(f"the search is not finished; run tune-calib resume {state.out} first")
     if not state.results:
@@ -94,7 +97,12 @@ def build_run(
     return LadderRun(
         Ladder(f"search {candidates.method}", title, tuple(rungs)),
         replace(resolved, seeds=Seeds(fresh, fresh, is_paired=True)),
-        replace(search.location, out=search.out / EVALUATION, command=command),
+        replace(
+            search.location,
+            out=search.out / EVALUATION,
+            command=command,
+            deadline=Deadline(request.max_hours),
+        ),
         options=request,
         records=((choice, search.out),),
     )

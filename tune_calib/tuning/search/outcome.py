@@ -1,13 +1,18 @@
 """The result of a search: a file, from which its page is made."""
 
+import contextlib
 import json
 from collections.abc import Mapping
 from itertools import chain, pairwise
 from typing import Any
 
+from optuna.trial import FrozenTrial
+
 from tune_calib.engine.imports import find_names
+from tune_calib.errors import DamagedFileError
 from tune_calib.files.store import Store
 from tune_calib.results.manifests import VERSION, SearchOutcome, SuggestionRecord
+from tune_calib.results.tables import read_table
 from tune_calib.spec import plugins
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.recipe import QUICK, Recipe
@@ -16,12 +21,18 @@ from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.settings import find_recipe
 from tune_calib.spec.space import Point
 from tune_calib.tuning.folder import RunLocation
+from tune_calib.tuning.reuse import SHARED
 from tune_calib.tuning.search.definition import SearchDefinition
 from tune_calib.tuning.search.state import SearchState
 
+NO_ROW = "no result row was written"
 
-def write_outcome(state: SearchState, location: RunLocation) -> None:
-    """Write ``outcome.json`` from the results of the suggestions that have ended."""
+
+def write_outcome(state: SearchState, location: RunLocation, stopped: str | None = None) -> None:
+    """Write ``outcome.json`` from the results of the suggestions that have ended.
+
+    A driver says what its limit of time left undone; a report (None) keeps what the last one said.
+    """
     from tune_calib.tuning.search.importance import compute_importance  # imports scikit-learn
 
     candidates, objective = state.candidates, state.objective
@@ -29,30 +40,15 @@ def write_outcome(state: SearchState, location: RunLocation) -> None:
     defaults = candidates.space.active(candidates.defaults)
     suggestions = state.study.suggestions(sorted(state.results))
     chosen, command = objective.choose(state.results), None
-    if chosen is not None:
+    if chosen is not None and not location.replay:
         point = state.study.suggestion(chosen).params
         command = format_choice(state.definition, location, point) or None
-    records = []
-    for suggestion in suggestions:
-        result = state.results[suggestion.number]
-        drop, is_within = None, False
-        if result.status == "done":  # otherwise the drop is NaN, which JSON lacks
-            drop, is_within = result.drop, objective.excess(result) <= 0
-        specs, shorter = state.hashes(suggestion), list[str]()
-        if state.definition.halving:
-            stages = state.hashes_by_stage(suggestion)[: state.count_passed(suggestion)]
-            specs, shorter = stages[-1], list(chain.from_iterable(stages[:-1]))
-        record = SuggestionRecord(
-            number=suggestion.number,
-            status=result.status,
-            point=dict(suggestion.params),
-            drop=drop,
-            is_within=is_within,
-            specs=specs,
-        )
-        if shorter:
-            record = record.model_copy(update={"shorter": shorter})
-        records.append(record)
+    old = _read_old(state)
+    causes = {entry.number: entry.crashes for entry in old.suggestions} if old else {}
+    records = [_build_record(state, suggestion, causes) for suggestion in suggestions]
+    if stopped is None:
+        stopped = old.stopped if old and len(old.suggestions) == len(records) else ""
+    reused = read_table(state.out, "trials", f"{SHARED}*", columns=["spec_hash"])
     outcome = SearchOutcome(
         version=VERSION,
         asked=state.length,
@@ -67,41 +63,56 @@ def write_outcome(state: SearchState, location: RunLocation) -> None:
         chosen=chosen,
         importance=compute_importance(state),
         command=command,
+        stopped=stopped,
+        stop=state.study.stop,
+        reused=sorted(reused["spec_hash"].to_pylist()),
     )
     outcome.write(state.out)
 
 
-def count_epochs(state: SearchState) -> tuple[int, int]:
-    """Count the epochs that the suggestions so far have trained, and those that were saved."""
-    if state.candidates.kind == "posthoc":  # all of them share their networks
-        return 0, 0
-    epochs, slot = list[int](), state.stages.slot
-    for trials in state.stages.list_trials({}, 0):
-        epochs.append(sum(getattr(trial.spec, slot).epochs for trial in trials))
-    complete = epochs[-1] if state.definition.halving else sum(epochs)
-    trained = sum(sum(epochs[: len(passed)]) for passed in state.passed.values())
-    for trial in state.stages.short_baselines:
-        trained += trial.spec.network.epochs
-    return trained, complete * len(state.passed) - trained
+def _read_old(state: SearchState) -> SearchOutcome | None:
+    with contextlib.suppress(DamagedFileError, FileNotFoundError):
+        return SearchOutcome.read(state.out)
+    return None
 
 
-def describe_stages(state: SearchState) -> list[str]:
-    """Describe what ending suggestions early has saved, and how well short schedules predict."""
-    if state.stages.count < 2:
-        return []
-    statuses = [result.status for result in state.results.values()]
-    trained, saved = count_epochs(state)
-    lines = [
-        f"{len(statuses)} suggestions, {statuses.count('done')} complete; {trained:,} epochs "
-        f"trained, {saved:,} saved ({saved / max(1, trained + saved):.0%})"
-    ]
+def _build_record(
+    state: SearchState, suggestion: FrozenTrial, causes: Mapping[int, list[str]]
+) -> SuggestionRecord:
+    """Build the record of a suggestion; ``causes`` are those of crashes of earlier drivers."""
+    result, specs = state.results[suggestion.number], state.hashes(suggestion)
+    drop, is_within, crashes = None, False, list[str]()
+    if result.status == "done":  # otherwise the drop is NaN, which JSON lacks
+        drop, is_within = result.drop, state.objective.excess(result) <= 0
+    if result.status == "crashed":
+        names = [state.crashed[spec_hash] for spec_hash in specs if spec_hash in state.crashed]
+        crashes = [state.errors.get(name, NO_ROW) for name in names]
+    shorter = list[str]()
     if state.definition.halving:
-        taus = state.compute_taus(state.results)
-        for (short, long), tau in zip(pairwise(state.stages.rungs), taus, strict=True):
-            line = f"ranks at {short} and {long} epochs: tau {tau.value:.2f} ({tau.pairs} promoted)"
-            if tau.is_chance:
-                line += "; it is not above chance, so no more are promoted"
-            lines.append(line)
+        stages = state.hashes_by_stage(suggestion)[: state.count_passed(suggestion)]
+        specs, shorter = stages[-1], list(chain.from_iterable(stages[:-1]))
+    record = SuggestionRecord(
+        number=suggestion.number,
+        status=result.status,
+        point=dict(suggestion.params),
+        drop=drop,
+        is_within=is_within,
+        specs=specs,
+        crashes=crashes or causes.get(suggestion.number, []),
+    )
+    return record.model_copy(update={"shorter": shorter}) if shorter else record
+
+
+def describe_rungs(state: SearchState) -> list[str]:
+    """Describe how well the short schedules of a search predict the longer ones."""
+    if not state.definition.halving:
+        return []
+    lines, taus = [], state.compute_taus(state.results)
+    for (short, long), tau in zip(pairwise(state.stages.rungs), taus, strict=True):
+        line = f"ranks at {short} and {long} epochs: tau {tau.value:.2f} ({tau.pairs} promoted)"
+        if tau.is_chance:
+            line += "; it is not above chance, so no more are promoted"
+        lines.append(line)
     return lines
 
 

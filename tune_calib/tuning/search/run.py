@@ -12,18 +12,18 @@ from analysis.search.load import load_search as read_results
 from tune_calib.console import echo
 from tune_calib.engine.head_batch import HEAD_THREADS
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.files.paths import AnyPath, parse_path
+from tune_calib.files.paths import AnyPath, expand_path, parse_path
 from tune_calib.results.folders import describe_unloaded, read_identity, read_search_manifest
-from tune_calib.results.manifests import VERSION, CommandRecord, SearchManifest
+from tune_calib.results.manifests import VERSION, CommandRecord, ReplayRecord, SearchManifest
 from tune_calib.spec import plugins
 from tune_calib.spec.ladder import PlannedTrial
-from tune_calib.spec.names import IN_PROCESS, JOURNAL, SEARCH_EVALUATED, SEARCH_MANIFEST
+from tune_calib.spec.names import IN_PROCESS, JOURNAL, REUSED, SEARCH_EVALUATED, SEARCH_MANIFEST
 from tune_calib.spec.plugins import Plugin
 from tune_calib.spec.request import SearchRequest
 from tune_calib.spec.resolved import ResolvedRequest, refuse_large
 from tune_calib.spec.samplers import SAMPLERS
 from tune_calib.spec.space import Point
-from tune_calib.text import mask_url
+from tune_calib.text import format_count, mask_url
 from tune_calib.tuning.caption import origin_records, titles
 from tune_calib.tuning.folder import (
     Provenance,
@@ -35,12 +35,15 @@ from tune_calib.tuning.folder import (
 )
 from tune_calib.tuning.progress.tracker import Tracker
 from tune_calib.tuning.resolve import resolve_files
+from tune_calib.tuning.reuse import Copies
 from tune_calib.tuning.search.definition import Candidates, Objective, SearchDefinition, list_hashes
-from tune_calib.tuning.search.outcome import describe_stages, write_outcome
+from tune_calib.tuning.search.outcome import NO_ROW, describe_rungs, write_outcome
 from tune_calib.tuning.search.stages import Stages
 from tune_calib.tuning.search.state import SearchState, StudySource
+from tune_calib.tuning.search.stop import refuse_stop
 from tune_calib.tuning.search.storage import find_storage, lost_database
 from tune_calib.tuning.search.study import SearchStudy
+from tune_calib.tuning.search.warm import find_reusable, read_earlier, store_rows
 from tune_calib.tuning.share import resolve_share
 from tune_calib.tuning.work.executor import Resources, Source
 from tune_calib.tuning.work.jobs import JobSource, RemainingWork, make_plan, resources_of
@@ -58,6 +61,7 @@ class SearchRun:
     location: RunLocation
     at_once: int = 1  # jobs in parallel
     retry: str | None = None  # status of the trials to suggest again: crashed
+    earlier: tuple[str, ...] = ()  # folders of searches from which a new one takes something
 
     @property
     def out(self) -> AnyPath:
@@ -84,6 +88,10 @@ class SearchRun:
 
     def check(self) -> None:
         definition = self.definition
+        if definition.replay:
+            from tune_calib.tuning.search.replay import check_table  # imports scikit-learn
+
+            check_table(definition, self.location.replay["path"])
         location = self.location
         is_alone = not (location.uses_ray or location.is_shared)
         if location.gpus and is_alone and self.at_once > 1:
@@ -98,6 +106,8 @@ class SearchRun:
                 f"every setting in the space of {method} is fixed, so nothing is left to search; "
                 f"leave one out, or run tune-calib compare {method}"
             )
+        if definition.stop:
+            refuse_stop(definition)
         if definition.grid:  # values of a user may not fit together
             for point in definition.points:
                 definition.candidates.trials(point, 0)
@@ -109,7 +119,7 @@ class SearchRun:
         if old is None:
             identity = read_identity(out)
             if identity is None:
-                refuse_foreign(out, SEARCH_MANIFEST, JOURNAL)
+                refuse_foreign(out, SEARCH_MANIFEST, JOURNAL, REUSED)
             elif identity != new.search:
                 raise build_foreign_error(out, "search", f"its {SEARCH_MANIFEST} is lost")
             if (out / SEARCH_EVALUATED).exists():
@@ -152,6 +162,12 @@ class SearchRun:
         store = None
         if location.store != location.out / "store":
             store = str(location.store.resolve())
+        further: dict[str, Any] = {}
+        if location.replay:
+            from tune_calib.tuning.work.replay import load_table  # imports scikit-learn
+
+            r2 = load_table(location.replay["path"]).record.r2
+            further["replay"] = ReplayRecord(**location.replay, r2=r2)
         return SearchManifest(
             version=VERSION,
             search=definition.identity,
@@ -169,10 +185,13 @@ class SearchRun:
             study_storage=location.study_storage and mask_url(location.study_storage),
             titles=titles(definition.candidates.baseline(), location),
             **origin_records(self.resolved, self.plugins),
+            **further,
         )
 
     def read_files(self, is_dry: bool) -> "SearchRun":
         """Return the run with the content of the files that its settings name."""
+        if self.location.replay:
+            return self
         data_root, store = self.location.data_root, self.location.store
         resolved = resolve_files(self.resolved, data_root, store, is_dry=is_dry)
         if resolved.imports:
@@ -183,7 +202,13 @@ class SearchRun:
                 "has no select, by which a search decides; import it without `select` none",
                 "imported",
             )
-        return replace(self, definition=replace(self.definition, resolved=resolved))
+        definition = replace(self.definition, resolved=resolved)
+        records = tuple(read_earlier(path, definition) for path in self.earlier)
+        if not records:
+            return replace(self, definition=definition)
+        definition = replace(definition, reuse=records)
+        length = len(definition.points) if definition.join else self.length
+        return replace(self, definition=definition, length=length)
 
     def choose_gpus(self) -> "SearchRun":
         if not self.location.chooses_gpus:
@@ -206,6 +231,8 @@ class SearchRun:
         return resources_of(work.networks + work.head_batches, self.location.gpus)
 
     def open(self, work: RemainingWork) -> SearchState:
+        for path, record in zip(self.earlier, self.definition.reuse, strict=False):
+            store_rows(parse_path(path), record, self.out)
         state = open_state(self)
         state.read_rows()
         if state.is_over:
@@ -218,22 +245,37 @@ class SearchRun:
         """Yield the jobs of the baseline, and then of the suggestions, with those to be retried."""
         if self.retry is not None:
             state.study.retry(self.retry)
-        baselines = [*self.definition.candidates.baseline(), *state.stages.short_baselines]
-        work = make_plan(baselines, set(state.rows))
+        definition = self.definition
+        copies = Copies(provenance.digests, self.location.data_root)
+        state.reusable = find_reusable(definition, self.out, copies)
+        baseline = definition.candidates.baseline()
+        if definition.join or definition.candidates.kind == "network":  # heads need the network
+            missing = {t.spec.hash: t for t in baseline if t.spec.hash not in state.rows}
+            state.take_reusable(missing)
+        work = make_plan([*baseline, *state.stages.short_baselines], set(state.rows))
+        deadline = self.location.deadline
         if work.networks:
-            yield JobSource("baseline", work.networks, provenance, work.head_batches)
+            unlimited = replace(provenance, trial_hours=None)  # no suggestion goes without it
+            yield JobSource("baseline", work.networks, unlimited, work.head_batches, deadline.time)
         state.read_rows()
+        if deadline.is_over:
+            return
         _ = state.baseline  # refuses a failed baseline before any suggestion
         is_ordered = not self.location.uses_ray
         yield StudySource(state, provenance, self.at_once, tracker, is_ordered=is_ordered)
 
     def finish(self, state: SearchState) -> Result:
-        write_outcome(state, self.location)
-        for line in describe_stages(state):
-            echo(line, err=True)
+        stopped, deadline = "", self.location.deadline
+        if deadline.is_over and not state.is_over:
+            planned = format_count(state.planned, "suggestion")
+            stopped = deadline.describe(f"{state.count_left()} of {planned}")
+        if not stopped or state.has_baseline:
+            write_outcome(state, self.location, stopped)
+            for line in describe_rungs(state):
+                echo(line, err=True)
         errors, names = state.errors, state.crashed.values()
-        crashed = [errors.get(name, "no result row was written") for name in names]
-        return Result(crashed, state=state)
+        crashed = [errors.get(name, NO_ROW) for name in names]
+        return Result(crashed, stopped, state)
 
 
 def find_manifest(out: AnyPath) -> SearchManifest | None:
@@ -273,6 +315,15 @@ def build_search_run(request: SearchRequest, resolved: ResolvedRequest, command:
     center: Point = {}
     if request.around and not (center := read_results(parse_path(request.around)).chosen):
         raise UserError(f"{request.around} has no chosen settings", "around")
+    replayed: dict[str, str] = {}
+    if request.replay:
+        from tune_calib.tuning.search.replay import read_request
+        from tune_calib.tuning.work.replay import load_table
+
+        path, answer = str(expand_path(request.replay).resolve()), request.replay_answer
+        replayed = {"table": load_table(path).digest, "answer": answer}
+        resolved = read_request(path, resolved.seeds)
+        location = replace(location, address=IN_PROCESS, replay={"path": path, "answer": answer})
     definition = SearchDefinition(
         method=request.method,
         resolved=resolved,
@@ -282,6 +333,9 @@ def build_search_run(request: SearchRequest, resolved: ResolvedRequest, command:
         population=request.population,
         grid=request.grid or {},
         around=center,
+        replay=replayed,
+        join=request.join,
+        stop=request.stop,
         race=request.race,
         halving=request.halving or 0,
     )
@@ -293,11 +347,14 @@ def build_search_run(request: SearchRequest, resolved: ResolvedRequest, command:
         location=location,
         at_once=request.at_once or count_at_once(definition, location),
         retry=request.retry,
+        earlier=request.reuse,
     )
 
 
 def count_at_once(definition: SearchDefinition, location: RunLocation) -> int:
     """Count the trials of a search that this machine runs in parallel."""
+    if location.replay:  # answers take milliseconds
+        return 1
     threads = definition.candidates.trials({}, 0)[0].spec.network.threads
     if definition.candidates.kind == "head":
         threads = HEAD_THREADS
@@ -321,6 +378,8 @@ def load_search(out: AnyPath, study_storage: str | None, address: str | None = N
         ),
         study_storage=find_storage(out, study_storage, manifest.study_storage),
     )
+    if manifest.replay:
+        location = replace(location, address=IN_PROCESS, replay=manifest.replay.location)
     at_once = manifest.at_once
     if address is not None and (address == IN_PROCESS) != (manifest.address == IN_PROCESS):
         at_once = count_at_once(definition, location)
@@ -330,7 +389,9 @@ def load_search(out: AnyPath, study_storage: str | None, address: str | None = N
 def open_state(run: SearchRun, is_read_only: bool = False) -> SearchState:
     refuse_other_specs(run.out, run.definition.candidates)
     study = SearchStudy(run.definition, run.out, run.location.study_storage, is_read_only)
-    return SearchState(run.out, run.definition, study, run.length, run.retry, run.needs)
+    return SearchState(
+        run.out, run.definition, study, run.length, run.retry, run.needs, run.location.deadline
+    )
 
 
 def count_suggestions(

@@ -107,7 +107,7 @@ class Stages:
 
         In a race all published points do, and with rungs the method's defaults.
         """
-        points = self.definition.points
+        points = self.candidates.first()
         return dict(point) in (points[:1] if self.rungs else points)
 
     def check(self) -> None:

@@ -18,8 +18,9 @@ from tune_calib.results.tables import read_table
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.metrics import METRICS, column, format_value
 from tune_calib.text import format_points
-from tune_calib.tuning.folder import Provenance
+from tune_calib.tuning.folder import Deadline, Provenance
 from tune_calib.tuning.progress.tracker import Tracker
+from tune_calib.tuning.reuse import copy_rows
 from tune_calib.tuning.search.definition import (
     Candidates,
     Objective,
@@ -31,8 +32,10 @@ from tune_calib.tuning.search.definition import (
 from tune_calib.tuning.search.rules import Halving, Race, Tau, compute_taus
 from tune_calib.tuning.search.stages import Stages
 from tune_calib.tuning.search.study import HIDDEN, PASSED, SearchStudy, status_of
+from tune_calib.tuning.search.warm import Reusable
 from tune_calib.tuning.work.executor import OVER, Resources, configuration
 from tune_calib.tuning.work.jobs import MAX_HEAD_BATCH, Job, format_suggestions, make_plan
+from tune_calib.tuning.work.worker import plugins_of
 
 # Columns of ``trials`` to read; all of them may take gigabytes.
 COLUMNS = ("spec_hash", "rung", "status", "epoch", "network_seed", "flags", "select/*")
@@ -48,10 +51,12 @@ class SearchState:
     length: int  # suggestions, without retries
     retry: str | None = None  # status of the trials to suggest again
     needs: Sequence[Resources] = ()  # of the kinds of Ray trials
+    deadline: Deadline = field(default_factory=Deadline)
     rows: dict[str, Row] = field(default_factory=dict)  # by spec hash
     crashed: dict[str, str] = field(default_factory=dict)  # names of Ray trials by spec hash
     errors: dict[str, str] = field(default_factory=dict)  # of Ray trials, by name
     results: dict[int, SuggestionResult] = field(default_factory=dict)  # by number
+    reusable: Mapping[str, Reusable] = field(default_factory=dict)  # rows by spec hash
     passed: dict[int, list[SuggestionResult]] = field(default_factory=dict)  # stages by number
     _hashes: dict[int, list[list[str]]] = field(default_factory=dict)
     _started: set[str] = field(default_factory=set)
@@ -79,9 +84,11 @@ class SearchState:
         if self.retry is not None and self.study.find_retries(self.retry):
             return False
         is_complete = len(self.study.finished()) >= self.planned and self.count_left() == 0
-        return is_complete and self.rows.keys() >= set(
-            list_hashes(chain.from_iterable(self.stages.baselines))
-        )
+        return is_complete and self.has_baseline
+
+    @property
+    def has_baseline(self) -> bool:
+        return self.rows.keys() >= set(list_hashes(chain.from_iterable(self.stages.baselines)))
 
     def read_rows(self, name: str = "*") -> None:
         table = read_table(self.out, "trials", name, columns=COLUMNS)
@@ -112,8 +119,23 @@ class SearchState:
             for trial in self.stages.list_trials(suggestion.params, suggestion.number)[stage]:
                 if trial.spec.hash not in self.rows and trial.spec.hash not in self._started:
                     new[trial.spec.hash] = trial
-        self._started |= new.keys()
-        return list(new.values())
+        self.take_reusable(new)
+        left = {spec_hash: new[spec_hash] for spec_hash in new if spec_hash not in self.rows}
+        self._started |= left.keys()
+        return list(left.values())
+
+    def take_reusable(self, trials: Mapping[str, PlannedTrial]) -> None:
+        """Copy the rows of trials by spec hash that earlier searches have."""
+        folders = {}
+        for spec_hash in trials.keys() & self.reusable.keys():
+            row = self.reusable[spec_hash]
+            if row.plugins == plugins_of(trials[spec_hash].spec):
+                folders[spec_hash] = row.folder
+        definition = self.definition
+        name = f"search {definition.method}"
+        planned = list(trials.values())
+        for file in copy_rows(folders, planned, self.out, definition.identity, name):
+            self.read_rows(file)
 
     def collect(self, trial: Job) -> None:
         """Record the end of a Ray trial; without rows on disk it crashed."""
@@ -317,6 +339,8 @@ class StudySource:
 
     def suggest(self, trial_id: str) -> Any:
         """Return the configuration of the next Ray trial, None to wait for others, or ``OVER``."""
+        if self.state.deadline.is_over:
+            return OVER
         while not self.queue:
             if len(self.open) >= self.lag:
                 return None
@@ -333,8 +357,12 @@ class StudySource:
                 self._begin_stage(batch)
             self.open.append(batch)
             self._settle()
-        self.running[trial_id] = self.queue.popleft()
-        return configuration(self.provenance, self.running[trial_id].config())
+        job = self.running[trial_id] = self.queue.popleft()
+        config = job.config()
+        if self.provenance.replay:
+            numbers = range(1 + max(trial.rung for trial in job.trials))
+            config["points"] = [item.params for item in self.state.study.suggestions(numbers)]
+        return configuration(self.provenance, config)
 
     def _draw(self) -> list[FrozenTrial]:
         """Return the suggestions of the next batch, of the study or new ones."""

@@ -111,6 +111,8 @@ class NetworkWorker(Worker):
 
     def _epoch(self) -> dict[str, float] | None:
         run = self.network_run
+        if len(run.history) < self.spec.network.epochs:
+            self.refuse_late()
         # The second epoch is profiled, since the first one warms up.
         profiled = min(1, self.spec.network.epochs - 1)
         if not self.provenance.profile or len(run.history) != profiled:
@@ -228,7 +230,7 @@ def train_missing(worker: Worker, spec: TrialSpec) -> dict[str, Any] | None:
     torch.set_num_threads(spec.network.threads)
     try:
         while run.step() is not None:
-            pass
+            worker.refuse_late()
     except DivergedError as error:
         return _write_diverged(worker, run, error)
     finally:
@@ -321,6 +323,8 @@ class HeadWorker(Worker):
                     means[name] = sum(finite) / len(finite)
             total = self.trainer.slot.epochs
             report_progress("epoch", self.trainer.epoch, total, metrics=means)
+            if self.trainer.epoch < total:
+                self.refuse_late()
 
     def _evaluate_part(self, first: int) -> list[Evaluated]:
         """Evaluate the current part, whose first head has the number ``first``."""
@@ -402,6 +406,10 @@ KINDS: dict[str, type[Worker]] = {
 def begin_job(config: dict[str, Any], last: Worker | None = None) -> Worker:
     """Begin a job; the last worker goes on if it is of the same kind, and shares its resources."""
     kind = KINDS[config["job"]["kind"]]
+    if config["run"]["replay"]:
+        from tune_calib.tuning.work.replay import ReplayWorker  # imports scikit-learn
+
+        kind = ReplayWorker
     if type(last) is kind:
         last.reset(config)
         return last

@@ -1,0 +1,211 @@
+"""Regret of the rules of searches on tabulated points, and the decisions between rules.
+
+python -m tests.benchmarks.replay TABLE.parquet [--metric nll] [--repetitions 50] [--budgets 12 24]
+
+Every rule searches with its budget and each seed of the sampler, by both answers, with the same
+program as any search. The report is continued by the same command. The regret of a search is the
+metric of its chosen point without noise, minus that of the best point of the table within the
+guard: on ``select`` by the table, and on ``test`` by ``TABLE-test.parquet``, read at the end only.
+"""
+
+import argparse
+import contextlib
+import io
+import itertools
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from scipy.stats import wilcoxon
+from statsmodels.stats.multitest import multipletests
+
+from tune_calib import search
+from tune_calib.results.manifests import SearchOutcome
+from tune_calib.results.tables import read_table
+from tune_calib.spec.metrics import METRICS
+from tune_calib.tuning.work.replay import Forest, Table, build_inputs, encode, load_table, restore
+
+RULES: Mapping[str, Mapping[str, Any]] = {
+    "tpe": {},
+    "random": {"sampler": "random"},
+    "gp": {"sampler": "gp"},
+    "qmc": {"sampler": "qmc"},
+    "race": {"race": True},
+    "halving": {"halving": 3},  # networks only
+}
+BUDGETS = (12, 24, 64, 200)
+ANSWERS = ("surrogate", "nearest")
+GUARD = 0.01
+KEY = ["answer", "budget", "rule", "repetition"]
+
+
+class Truth:
+    """The values of points without noise, on ``select`` and on ``test``."""
+
+    def __init__(self, path: Path, metric: str) -> None:
+        self.table: Table = load_table(str(path))
+        table, lengths = self.table, self.table.record.epochs
+        self.longest, self.names = lengths[-1], [metric, "accuracy"]
+        tests = pd.read_parquet(path.with_name(f"{path.stem}-test.parquet"))
+        tests = tests[tests["epochs"] == self.longest].groupby("point").mean(numeric_only=True)
+        of_test = tests.loc[table.numbers, [f"test/{name}" for name in self.names]].to_numpy()
+        self.test_forest = Forest(table.encoded, np.log(of_test))
+        every = build_inputs(table.encoded, [self.longest] * len(table.points))
+        columns = [table.metrics.index(name) for name in self.names]
+        shape = (-1, len(table.metrics), table.curves.shape[-1])
+        self.select_of = lambda inputs: restore(
+            table.forest.predict(inputs)[:, :-1].reshape(shape), table.metrics
+        )[:, columns, -1]
+        means = restore(table.curves[:, -1].mean(axis=1), table.metrics)[:, columns, -1]
+        self.by_answer = {
+            "surrogate": (self.select_of(every), np.exp(self.test_forest.predict(table.encoded))),
+            "nearest": (means, of_test),
+        }
+        baseline = [row for row in table.record.baseline if row["epochs"] == self.longest]
+        self.baseline = float(np.mean([row["accuracy"] for row in baseline]))
+        self.sign = 1 if METRICS[metric].is_less_better else -1
+
+    def find_best(self, answer: str) -> tuple[float, float]:
+        """Return the best values on ``select`` and ``test`` of points within the guard."""
+        on_select, on_test = self.by_answer[answer]
+        is_within = self.baseline - on_select[:, 1] <= GUARD
+        return tuple(float((self.sign * v[is_within, 0]).min()) for v in (on_select, on_test))  # type: ignore[return-value]
+
+    def measure(self, answer: str, points: list[dict[str, Any]], chosen: int) -> dict[str, float]:
+        """Return the regret of the chosen one of the suggested points, and its accuracy drop."""
+        table = self.table
+        encoded = encode(table.record.space, points)
+        if answer == "surrogate":
+            point = encoded[[chosen]]
+            select = self.select_of(build_inputs(point, [self.longest]))[0]
+            test = np.exp(self.test_forest.predict(point))[0]
+        else:
+            used: list[int] = []
+            for row in encoded[: chosen + 1]:
+                order = table.find_nearest(row, len(used) + 1).tolist()
+                used.append(next(index for index in order if index not in used))
+            select, test = (values[used[-1]] for values in self.by_answer[answer])
+        best_select, best_test = self.find_best(answer)
+        return {
+            "select": self.sign * float(select[0]) - best_select,
+            "test": self.sign * float(test[0]) - best_test,
+            "drop": self.baseline - float(select[1]),
+        }
+
+
+def replay_once(
+    truth: Truth, metric: str, answer: str, budget: int, rule: str, repetition: int
+) -> dict[str, Any]:
+    """Return the row of one search."""
+    started = time.process_time()
+    options: dict[str, Any] = {"seeds": 2, **RULES[rule]}
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        with contextlib.redirect_stderr(io.StringIO()):
+            found = search(
+                truth.table.record.method, replay=truth.table.path, replay_answer=answer,
+                trials=budget, metric=metric, guard=GUARD, sampler_seed=repetition,
+                out=f"{folder}/run", **options,
+            )  # fmt: skip
+        outcome = SearchOutcome.read(found.out)
+        trials = read_table(found.out, "trials", columns=["rung", "epoch"]).to_pandas()
+    row = {"answer": answer, "budget": budget, "rule": rule, "repetition": repetition}
+    row |= {"epochs": int(trials.loc[trials["rung"] >= 0, "epoch"].sum())}
+    row |= {"seconds": time.process_time() - started}
+    if outcome.chosen is not None:
+        points = [record.point for record in outcome.suggestions]
+        row |= truth.measure(answer, points, outcome.chosen)
+    return row
+
+
+def decide(rows: pd.DataFrame) -> pd.DataFrame:
+    """Compare each rule with ``tpe`` by its regret on test, paired by repetition, with Holm."""
+    decisions = []
+    for (answer, budget), part in rows.groupby(["answer", "budget"]):
+        wide = part.pivot(index="repetition", columns="rule", values="test")
+        for rule in wide.columns.drop("tpe", errors="ignore"):
+            pairs = wide[[rule, "tpe"]].dropna()
+            differences = (pairs[rule] - pairs["tpe"]).round(12)
+            p = wilcoxon(differences).pvalue if differences.any() else 1.0
+            decisions.append(
+                {"answer": answer, "budget": budget, "rule": rule, "pairs": len(pairs),
+                 "median": pairs[rule].median(), "median_tpe": pairs["tpe"].median(), "p": p,
+                 "share_better": (differences < 0).mean(), "share_worse": (differences > 0).mean()}
+            )  # fmt: skip
+    table = pd.DataFrame(decisions)
+    table["p_holm"] = multipletests(table["p"], method="holm")[1]
+    is_decided, is_better = table["p_holm"] < 0.05, table["share_better"] > table["share_worse"]
+    table["decision"] = np.where(is_decided, np.where(is_better, "better", "worse"), "open")
+    return table
+
+
+def draw(rows: pd.DataFrame, metric: str, title: str, path: Path) -> None:
+    """Draw the median and interquartile range of the regret against the trained epochs."""
+    plt.rcParams.update({"font.size": 7})
+    figure, axes = plt.subplots(2, 2, figsize=(85 / 25.4, 80 / 25.4), sharex=True, sharey="row")
+    for (row, split), (column, answer) in itertools.product(
+        enumerate(("select", "test")), enumerate(ANSWERS)
+    ):
+        axis = axes[row, column]
+        for number, rule in enumerate(RULES):
+            part = rows[(rows["rule"] == rule) & (rows["answer"] == answer)]
+            groups = part.groupby("budget")
+            epochs = groups["epochs"].median() * 1.03 ** (number - (len(RULES) - 1) / 2)
+            low, middle, high = (groups[split].quantile(q) for q in (0.25, 0.5, 0.75))
+            axis.errorbar(
+                epochs, middle, [middle - low, high - middle], label=rule, lw=0.8, ms=3,
+                marker="osD^v<>"[number], elinewidth=0.6, capsize=1.5,
+            )  # fmt: skip
+        axis.set_xscale("log")
+        if row == 0:
+            axis.set_title(answer, fontsize=7)
+        if column == 0:
+            axis.set_ylabel(f"regret on {split}\n({METRICS[metric].title})")
+    figure.supxlabel("trained epochs", fontsize=7)
+    figure.suptitle(title, fontsize=7)
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, ncols=len(RULES), loc="outside lower center", frameon=False)
+    figure.set_layout_engine("constrained")
+    figure.savefig(path, dpi=300)
+    plt.close(figure)
+
+
+def main() -> None:
+    """Complete the searches of a table, and write their rows, the figure and the decisions."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("table", type=Path)
+    parser.add_argument("--metric", default="nll")
+    parser.add_argument("--repetitions", type=int, default=50)
+    parser.add_argument("--budgets", type=int, nargs="+", default=list(BUDGETS))
+    parser.add_argument("--rules", nargs="+", default=list(RULES))
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    out = options.out or options.table.parent
+    stem = out / f"{options.table.stem}-replay-{options.metric}"
+    path = Path(f"{stem}.parquet")
+    truth = Truth(options.table, options.metric)
+    rows = pd.read_parquet(path).to_dict("records") if path.exists() else []
+    finished = {tuple(row[name] for name in KEY) for row in rows}
+    # Repetitions are the outermost loop, so that a report that was interrupted is balanced.
+    for repetition in range(options.repetitions):
+        for answer, budget, rule in itertools.product(ANSWERS, options.budgets, options.rules):
+            if (answer, budget, rule, repetition) not in finished:
+                cell = (answer, budget, rule, repetition)
+                rows.append(replay_once(truth, options.metric, *cell))
+        frame = pd.DataFrame(rows).sort_values(KEY, ignore_index=True)
+        frame.to_parquet(path, compression="zstd", index=False)
+        print(f"{repetition + 1} repetitions", flush=True)
+    frame = pd.DataFrame(rows)
+    decisions = decide(frame)
+    decisions.to_csv(f"{stem}.csv", index=False)
+    print(decisions.to_string(float_format="{:.4g}".format))
+    draw(frame, options.metric, options.table.stem, Path(f"{stem}.pdf"))
+    draw(frame, options.metric, options.table.stem, Path(f"{stem}.png"))
+
+
+if __name__ == "__main__":
+    main()
