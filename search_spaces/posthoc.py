@@ -9,11 +9,7 @@ _ODIR = {
     "posthoc.intercept": choice(None, 1e-4, 1e-2, 1.0, 1e2, 1e4),
 }
 
-_TOP_VERSUS_ALL = {"posthoc.top_versus_all": choice(False, True)}
-
 SPACES.register(name="temperature", settings={"posthoc.fit": choice("nll", "grid_ece", "grid_nll")})
-SPACES.register(name="vector", settings=_TOP_VERSUS_ALL)
-SPACES.register(name="isotonic", settings=_TOP_VERSUS_ALL)
 SPACES.register(name="matrix", settings=_ODIR)
 SPACES.register(name="dirichlet", settings=_ODIR)
 SPACES.register(name="ets", settings={"posthoc.loss": choice("brier", "nll")})

@@ -9,7 +9,7 @@ from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.names import SHORT_BASELINE
 from tune_calib.spec.samplers import SAMPLERS
 from tune_calib.spec.space import Point
-from tune_calib.tuning.search.definition import SearchDefinition
+from tune_calib.tuning.search.definition import Candidates, SearchDefinition
 
 MOST_RUNGS, LEAST_EPOCHS = 3, 3
 
@@ -18,7 +18,11 @@ class Stages:
     """The stages that suggestions of a search pass, each with trials of its own."""
 
     def __init__(self, definition: SearchDefinition) -> None:
-        self.definition, self.candidates = definition, definition.candidates
+        self.definition = definition
+
+    @property
+    def candidates(self) -> Candidates:
+        return self.definition.candidates  # whose methods take long to import
 
     @cached_property
     def sizes(self) -> list[int]:
