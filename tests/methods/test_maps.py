@@ -106,6 +106,7 @@ def test_top_versus_all_temperatures_are_those_of_another_optimiser():
     assert float(transform.fitted()["temperature"]) == pytest.approx(best.x, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_a_top_versus_all_map_is_not_above_that_of_another_optimiser():
     logits, labels = drawn(300, 3, 3.0)
     transform, _ = fitted("vector", logits, labels, TOP)
@@ -133,6 +134,7 @@ def by_adam(objective, layers, steps=1500):
     return float(objective(parameters).detach())
 
 
+@pytest.mark.slow
 def test_networks_of_temperatures_are_not_above_those_of_another_optimiser():
     logits, labels = drawn(300, 4, 3.0)
     transform, _ = fitted("pts", logits, labels)
@@ -144,6 +146,7 @@ def test_networks_of_temperatures_are_not_above_those_of_another_optimiser():
     assert float(transform.fitted()["objective"]) / 4 <= other + 3e-3
 
 
+@pytest.mark.slow
 def test_order_preserving_networks_are_not_above_those_of_another_optimiser():
     logits, labels = drawn(300, 4, 3.0)
     transform, flags = fitted("iop_oi", logits, labels, {"weight_decay": 0.1})

@@ -170,6 +170,7 @@ def test_decisions_compare_a_pool_with_its_mean_member_and_the_best_one_on_selec
     assert set(read_table(tmp_path, "shifts")["spec_hash"].to_pylist()) == hashes
 
 
+@pytest.mark.slow
 def test_few_pools_are_decided_over_test_samples_only(run):
     table = pools_table(load(run))
     assert table.caption.startswith("Fewer than 3 pools of pool:ce:ls, pool:ce,")
@@ -195,6 +196,7 @@ def store(tmp_path_factory):
     return folder / "store"
 
 
+@pytest.mark.slow
 def test_imports_of_one_data_set_are_pooled(store, tmp_path):
     options = {"imported": "same/*", "store": store, "bootstrap": 100, "address": "none"}
     for _ in range(2):  # the second time, nothing is left to do

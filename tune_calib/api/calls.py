@@ -119,7 +119,7 @@ def bind(
     always = {}
     for key in ALWAYS:
         value = arguments.pop(key, None)
-        words = (value,) if isinstance(value, str | PathLike) else tuple(value or ())
+        words = tuple(value or ()) if isinstance(value, list | tuple | None) else (value,)
         if not all(isinstance(word, str | PathLike) for word in words):
             raise UserError(f"`{key}` must be a string or a list of strings, got {value!r}")
         always[key] = tuple(map(str, words))

@@ -176,12 +176,10 @@ class RunLocation:
         return self.address != IN_PROCESS
 
     def at_once(self, threads: int = 1) -> int:
-        """Return how many trials of a search run in parallel on this machine."""
+        """Return how many trials run in parallel on this machine; one without Ray."""
         from tune_calib.engine.machine import count_cores  # imports torch, which is slow
 
-        if not self.uses_ray and (self.gpus or self.chooses_gpus):
-            return 1
-        return max(1, count_cores() // threads)
+        return max(1, count_cores() // threads) if self.uses_ray else 1
 
 
 @dataclass(frozen=True)

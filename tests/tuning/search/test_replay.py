@@ -68,6 +68,7 @@ def values_of(out):
     return rows.sort_index()[[f"select/{name}" for name in METRICS]]
 
 
+@pytest.mark.slow
 def test_a_search_repeats_and_an_extended_one_equals_one_that_ran_as_a_whole(table, tmp_path):
     for answer in ("surrogate", "nearest"):
         whole, part = tmp_path / f"{answer}-whole", tmp_path / f"{answer}-part"
@@ -125,6 +126,7 @@ def test_an_inactive_setting_differs_from_every_active_value():
     np.testing.assert_allclose(encode(space, points), expected)
 
 
+@pytest.mark.slow
 def test_a_replay_cannot_be_published_and_says_what_it_is(table, tmp_path):
     out = tmp_path / "run"
     replayed(table, out)
