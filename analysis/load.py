@@ -251,8 +251,8 @@ def _flag_gone_masks(run: Run) -> Run:
     if not (run.trials["head_method"] == "mac_cal").any():
         return run
     q = run.recorded("q")
-    kept = run.trials[["spec_hash", "epoch"]].merge(q[q["value"] >= 1], on=["spec_hash", "epoch"])
-    is_gone = run.trials["spec_hash"].isin(kept["spec_hash"])
+    gone = run.trials[["spec_hash", "epoch"]].merge(q[q["value"] >= 1], on=["spec_hash", "epoch"])
+    is_gone = run.trials["spec_hash"].isin(gone["spec_hash"])
     flagged = replace(run, trials=_with_flag(run.trials, MASK_GONE, is_gone))
     vars(flagged).update(_curves=run._curves)  # read once
     return flagged

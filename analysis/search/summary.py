@@ -56,11 +56,11 @@ def count_epochs(search: SearchResults) -> tuple[int, int]:
     columns = ["spec_hash", "rung", "network_id", "network", "head", "status", "epoch", "message"]
     trials = search.trials.reindex(columns=columns).dropna(subset="network")
     is_baseline = trials["rung"] < 0
-    known = set(trials.loc[is_baseline, "network_id"])
-    is_trained = ~trials["network_id"].isin(known) | trials["head"].notna()
+    baselines = set(trials.loc[is_baseline, "network_id"])
+    is_trained = ~trials["network_id"].isin(baselines) | trials["head"].notna()
     is_trained &= ~is_baseline & ~trials["spec_hash"].isin(search.outcome.reused)
     rows = trials[is_trained]
-    of_trials = {row["spec_hash"]: _list_epochs(row, known) for row in rows.to_dict("records")}
+    of_trials = {row["spec_hash"]: _list_epochs(row, baselines) for row in rows.to_dict("records")}
     trained = _sum(of_trials.values())
     complete = 0
     for entry in search.outcome.suggestions:
@@ -69,14 +69,14 @@ def count_epochs(search: SearchResults) -> tuple[int, int]:
     return trained, max(trained, complete * len(search.outcome.suggestions))
 
 
-def _list_epochs(row: Mapping[Hashable, Any], known: set[str]) -> Trained:
+def _list_epochs(row: Mapping[Hashable, Any], baselines: set[str]) -> Trained:
     network = row["network_id"]
     epochs: Trained = {network: json.loads(row["network"])["epochs"]}
     if isinstance(row["head"], str) and not str(row["message"]).startswith("network: "):
         epochs[network, row["head"]] = json.loads(row["head"])["epochs"]
     if row["status"] == "diverged":
         epochs[list(epochs)[-1]] = int(row["epoch"])
-    return {trained: count for trained, count in epochs.items() if trained not in known}
+    return {trained: count for trained, count in epochs.items() if trained not in baselines}
 
 
 def _sum(parts: Iterable[Trained]) -> int:

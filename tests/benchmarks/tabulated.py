@@ -53,24 +53,21 @@ class Table:
     request: dict[str, Any] = field(default_factory=dict)
 
 
+HEADS = {"data_root": CIFAR10_ROOT, "recipe": "focal", "head_epochs": 10}
 RESNET20 = {
+    **HEADS,
     "dataset": "cifar10",
-    "data_root": CIFAR10_ROOT,
     "backbone": "resnet20_he",
     "weights": NETWORKS / "cifar10" / "resnet20.safetensors",
     "holdout": "test",
     "norm": "imagenet",
-    "recipe": "focal",
     "set": {"head.augment": "none"},
-    "head_epochs": 10,
 }
 RESNET50 = {
+    **HEADS,
     "dataset": "cifar100",
-    "data_root": CIFAR10_ROOT,
     "backbone": "resnet50",
     "weights": NETWORKS / "cifar100" / "resnet50.safetensors",
-    "recipe": "focal",
-    "head_epochs": 10,
 }
 TABLES = {
     f"resnet20-{name}": Table(name, 3000, RESNET20) for name in ("mac_cal", "retrain", "vtst")

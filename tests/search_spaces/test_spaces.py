@@ -4,7 +4,7 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
-from optuna.distributions import IntDistribution
+from optuna.distributions import FloatDistribution, IntDistribution
 
 from tests import support
 from tune_calib.spec.datasets import DATASETS
@@ -85,6 +85,23 @@ def test_the_levels_of_integers_are_values_of_their_range(low, high, step, level
     assert setting.levels() == levels
     assert setting.holds(high)
     assert not setting.holds(high + 1)
+
+
+@pytest.mark.parametrize(
+    ("distribution", "expected"),
+    [
+        (IntDistribution(1, 1000, log=True), [1, 6, 32, 178]),
+        (IntDistribution(0, 8, step=4), [0, 0, 4, 8]),
+        (FloatDistribution(1.0, 16.0, log=True), [1.0, 2.0, 4.0, 8.0]),
+        (FloatDistribution(0.0, 2.0), [0.0, 0.5, 1.0, 1.5]),
+    ],
+    ids=str,
+)
+@pytest.mark.every_case
+def test_fractions_of_a_distribution_follow_its_scale(distribution, expected):
+    setting = Setting(distribution)
+    drawn = [setting.at(fraction) for fraction in (0.0, 0.25, 0.5, 0.75)]
+    assert drawn == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("name", list(SPACES))

@@ -211,9 +211,12 @@ def ensure_bank(
     def make(old: _Bank | None) -> None:
         if pool is not None:
             banks = []
-            for each in spec.members:
-                of_each = bank_key(each, None)
-                banks.append(ensure_bank(kind, each, of_each, store, splits, device, False))
+            for member in spec.members:
+                member_key = bank_key(member, None)
+                bank = ensure_bank(
+                    kind, member, member_key, store, splits, device, with_train=False
+                )
+                banks.append(bank)
             build_pool_bank(folder, key, pool, banks)
             return
         development, test = splits()

@@ -180,9 +180,12 @@ class ExtraEvaluation:
     def _pool_shifted(self, folder: AnyPath, shift: ShiftSet, key: ShiftKey) -> None:
         pool, members = self.spec.network.pool, self.spec.members
         assert pool is not None
-        of_members = [ExtraEvaluation(each, self.store, self.root, self.device) for each in members]
-        pooled = PooledMembers(pool, [evaluation.bank for evaluation in of_members])
-        shifted = [evaluation.ensure_shifted(shift) for evaluation in of_members]
+        banks, shifted = [], []
+        for member in members:
+            evaluation = ExtraEvaluation(member, self.store, self.root, self.device)
+            banks.append(evaluation.bank)
+            shifted.append(evaluation.ensure_shifted(shift))
+        pooled = PooledMembers(pool, banks)
 
         def fill(path: Path) -> None:
             for name in shifted[0]:

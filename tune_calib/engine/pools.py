@@ -47,7 +47,7 @@ def measure_diversity(members: Sequence[Tensor], of: str = "probabilities") -> d
     """
     probs = torch.stack(list(members)).double().softmax(-1)
     classes = probs.argmax(-1)
-    pairs = [(one != other).double().mean() for one, other in combinations(classes, 2)]
+    pairs = [(a != b).double().mean() for a, b in combinations(classes, 2)]
     values = {"disagreement": float(torch.stack(pairs).mean())}
     if of == "probabilities":
         values["ambiguity"] = float((probs - probs.mean(0)).square().sum(-1).mean())

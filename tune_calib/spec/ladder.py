@@ -279,7 +279,7 @@ def build_pools(rung: Rung, request: ResolvedRequest) -> list[TrialSpec]:
                 members.append(build_spec(member, request, *cell))
             spec = build_spec(rung, request, *cells[first])
             pool = Pool(
-                members=tuple(each.data.import_record or each.network for each in members),
+                members=tuple(spec.data.import_record or spec.network for spec in members),
                 average=settings.average,
                 posthoc=members[0].posthoc,
             )

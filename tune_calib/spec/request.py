@@ -402,7 +402,7 @@ class CompareRequest(Choice, Tuning, LadderRequest):
         if self.grid and (self.tune or self.all):
             other = "tune" if self.tune else "all"
             raise ValueError(f"`grid` names the values of settings, so `{other}` does not apply")
-        if self.tune and any(each.method.startswith(POOL) for each in self.methods):
+        if self.tune and any(pipeline.method.startswith(POOL) for pipeline in self.methods):
             raise ValueError("a pool has no search; leave it or `tune` out")
         return self
 

@@ -69,12 +69,18 @@ class Setting:
     def at(self, fraction: float) -> Choice:
         """Return the value that a fraction in [0, 1) of the distribution lies below."""
         distribution: Any = self.distribution
-        if (values := self.values()) is not None:
+        values, is_log = self.values(), getattr(distribution, "log", False)
+        if values is not None and not is_log:
             return values[int(fraction * len(values))]
         low, high = distribution.low, distribution.high
-        if distribution.log:
-            return float(low * (high / low) ** fraction)
-        return float(low + fraction * (high - low))
+        if not is_log:
+            return float(low + fraction * (high - low))
+        value = float(low * (high / low) ** fraction)
+        if values is None:
+            return value
+        numbers: Sequence[Any] = values
+        nearest_number: Choice = min(numbers, key=lambda number: abs(math.log(number / value)))
+        return nearest_number
 
     def over(self, name: str, values: Sequence[Choice]) -> "Setting":
         """Return the setting with the values of a grid as its levels."""
