@@ -406,7 +406,7 @@ KINDS: dict[str, type[Worker]] = {
 def begin_job(config: dict[str, Any], last: Worker | None = None) -> Worker:
     """Begin a job; the last worker goes on if it is of the same kind, and shares its resources."""
     kind = KINDS[config["job"]["kind"]]
-    if config["run"]["replay"]:
+    if config["run"].get("replay"):
         from tune_calib.tuning.work.replay import ReplayWorker  # imports scikit-learn
 
         kind = ReplayWorker
