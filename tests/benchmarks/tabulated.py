@@ -4,7 +4,7 @@ python -m tests.benchmarks.tabulated TABLE [--points N] [--folder runs/tabulated
 
 The points of a table are the published ones of a method and a scrambled Sobol sequence over its
 declared space, each under two seeds. They are trained as the rungs of a ladder, so that a table is
-continued by the same command. It then writes ``TABLE.parquet``, with the metrics on ``select`` of
+continued by the same command; points of the shipped table are taken from there. It then writes ``TABLE.parquet``, with the metrics on ``select`` of
 each epoch, and ``TABLE-test.parquet``, with those on ``test`` at the last one, which no replay
 opens. Runs of one method with several lengths of schedules (TABLE-6, TABLE-15) share a table.
 """
@@ -42,6 +42,7 @@ SOBOL_SEED = 0
 WATCHED = ("accuracy", "ece", "nll")  # of each epoch
 ON_TEST = (*WATCHED, "brier", "confidence_gap")
 NETWORKS = CIFAR10_ROOT.parent / "networks"
+SHIPPED = Path(__file__).parents[2] / "docs" / "benchmarks"
 
 
 @dataclass(frozen=True)
@@ -95,10 +96,28 @@ def list_points(search: SearchRun, count: int) -> Iterator[tuple[str, dict[str, 
         yield str(number), point
 
 
+def read_shipped(name: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Read the shipped rows of a table on ``select`` and on ``test``; none if it is new."""
+    paths = SHIPPED / f"{name}.parquet", SHIPPED / f"{name}-test.parquet"
+    if not paths[0].exists():
+        return pd.DataFrame(columns=["point", "epochs"]), pd.DataFrame()
+    return pd.read_parquet(paths[0]), pd.read_parquet(paths[1])
+
+
+def count_epochs(search: SearchRun) -> int:
+    spec = search.definition.candidates.trials({}, 0)[0].spec
+    return (spec.head or spec.network).epochs
+
+
 def build_run(name: str, search: SearchRun, count: int, folder: Path) -> LadderRun:
-    """Build the ladder of the points of a table."""
+    """Build the ladder of the points that the shipped table lacks."""
     candidates = search.definition.candidates
-    rungs = [candidates.rung(point, label) for label, point in list_points(search, count)]
+    shipped, _ = read_shipped(name_table(name))
+    known = set(shipped.loc[shipped["epochs"] == count_epochs(search), "point"].astype(str))
+    rungs = []
+    for label, point in list_points(search, count):
+        if label not in known:
+            rungs.append(candidates.rung(point, label))
     ladder = Ladder(name, f"Points of {candidates.method}", tuple(rungs))
     location = replace(search.location, out=parse_path(str(folder / name)))
     return LadderRun(ladder, search.resolved, location)
@@ -121,8 +140,7 @@ def read_points(
     trials = trials.assign(point=trials["rung_label"].astype(int), seed=trials[seed])
     trials = trials[trials.groupby("point")["seed"].transform("nunique") == SEEDS]
     trials["settings"] = [json.dumps(points[str(number)]) for number in trials["point"]]
-    spec = search.definition.candidates.trials({}, 0)[0].spec
-    trials["epochs"] = (spec.head or spec.network).epochs
+    trials["epochs"] = count_epochs(search)
     curves = read_table(folder / name, "curves").to_pandas()
     curves = curves[curves["name"].isin([f"select/{metric}" for metric in WATCHED])]
     wide = curves.pivot(index=["spec_hash", "epoch"], columns="name", values="value")
@@ -134,10 +152,19 @@ def read_points(
     return rows.drop(columns="spec_hash"), tests
 
 
+def name_table(run: str) -> str:
+    """Return the table to which a run belongs."""
+    return re.sub(r"-\d+$", "", run)
+
+
 def write_tables(name: str, folder: Path) -> None:
     """Write the points of the runs of a table, and with them the fit of the surrogate."""
-    runs = {run: TABLES[run] for run in TABLES if re.fullmatch(rf"{name}(-\d+)?", run)}
-    parts, tests, lengths = [], [], []
+    runs = {run: TABLES[run] for run in TABLES if name_table(run) == name}
+    shipped, shipped_tests = read_shipped(name)
+    baselines = {}
+    for row in shipped.attrs.get(KEY, {}).get("baseline", []):
+        baselines.setdefault(row["epochs"], []).append(row)
+    parts, tests, lengths = [shipped], [shipped_tests], []
     for run, table in runs.items():
         if (folder / run / "trials").exists():
             search = build_search(table, folder)
@@ -145,12 +172,12 @@ def write_tables(name: str, folder: Path) -> None:
             rows, on_test = read_points(run, table, search, folder)
             parts.append(rows)
             tests.append(on_test)
-            lengths.append((int(rows["epochs"].iloc[0]), run, search))
-    complete = set.intersection(*(set(part["point"]) for part in parts))
+            lengths.append((count_epochs(search), run, search))
+            baselines[count_epochs(search)] = read_baseline(folder / f"{run}-baseline")
     rows, on_test = pd.concat(parts), pd.concat(tests)
+    complete = set.intersection(*(set(part["point"]) for _, part in rows.groupby("epochs")))
     rows, on_test = (frame[frame["point"].isin(complete)] for frame in (rows, on_test))
     _, longest, search = max(lengths, key=itemgetter(0))
-    baselines = {length: read_baseline(folder / f"{run}-baseline") for length, run, _ in lengths}
     record = build_record(search, longest, dict(sorted(baselines.items())))
     path = folder / f"{name}.parquet"
     write_file(rows.sort_values(list(ORDER)), path, record)
@@ -171,7 +198,7 @@ def build_record(
     search: SearchRun, run: str, baselines: dict[int, list[dict[str, float]]]
 ) -> TableRecord:
     definition = search.definition
-    baseline = [{"epochs": n, **row} for n, rows in baselines.items() for row in rows]
+    baseline = [row | {"epochs": n} for n, rows in baselines.items() for row in rows]
     space = definition.candidates.space.settings.items()
     question = definition.record
     return TableRecord(
@@ -228,7 +255,7 @@ def main() -> None:
     if not options.write:
         run = build_run(options.table, search, options.points or table.points, options.folder)
         execute_run(run, Context())
-    write_tables(re.sub(r"-\d+$", "", options.table), options.folder)
+    write_tables(name_table(options.table), options.folder)
 
 
 if __name__ == "__main__":
