@@ -14,7 +14,7 @@ import io
 import itertools
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -98,28 +98,29 @@ class Truth:
         }
 
 
-def replay_once(
-    truth: Truth, metric: str, answer: str, budget: int, rule: str, repetition: int
-) -> dict[str, Any]:
-    """Return the row of one search."""
-    started = time.process_time()
+def replay_search(
+    truth: Truth, metric: str, answer: str, rule: str, repetition: int, budgets: Iterable[int]
+) -> Iterator[dict[str, Any]]:
+    """Yield the row of one search at each budget; it continues from one to the next."""
     options: dict[str, Any] = {"seeds": 2, **RULES[rule]}
+    started = time.process_time()
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-        with contextlib.redirect_stderr(io.StringIO()):
-            found = search(
-                truth.table.record.method, replay=truth.table.path, replay_answer=answer,
-                trials=budget, metric=metric, guard=GUARD, sampler_seed=repetition,
-                out=f"{folder}/run", **options,
-            )  # fmt: skip
-        outcome = SearchOutcome.read(found.out)
-        trials = read_table(found.out, "trials", columns=["rung", "epoch"]).to_pandas()
-    row = {"answer": answer, "budget": budget, "rule": rule, "repetition": repetition}
-    row |= {"epochs": int(trials.loc[trials["rung"] >= 0, "epoch"].sum())}
-    row |= {"seconds": time.process_time() - started}
-    if outcome.chosen is not None:
-        points = [record.point for record in outcome.suggestions]
-        row |= truth.measure(answer, points, outcome.chosen)
-    return row
+        for budget in sorted(budgets):
+            with contextlib.redirect_stderr(io.StringIO()):
+                found = search(
+                    truth.table.record.method, replay=truth.table.path, replay_answer=answer,
+                    trials=budget, metric=metric, guard=GUARD, sampler_seed=repetition,
+                    out=f"{folder}/run", **options,
+                )  # fmt: skip
+            outcome = SearchOutcome.read(found.out)
+            trials = read_table(found.out, "trials", columns=["rung", "epoch"]).to_pandas()
+            row = {"answer": answer, "budget": budget, "rule": rule, "repetition": repetition}
+            row |= {"epochs": int(trials.loc[trials["rung"] >= 0, "epoch"].sum())}
+            row |= {"seconds": time.process_time() - started}
+            if outcome.chosen is not None:
+                points = [record.point for record in outcome.suggestions]
+                row |= truth.measure(answer, points, outcome.chosen)
+            yield row
 
 
 def decide(rows: pd.DataFrame) -> pd.DataFrame:
@@ -192,10 +193,15 @@ def main() -> None:
     finished = {tuple(row[name] for name in KEY) for row in rows}
     # Repetitions are the outermost loop, so that a report that was interrupted is balanced.
     for repetition in range(options.repetitions):
-        for answer, budget, rule in itertools.product(ANSWERS, options.budgets, options.rules):
-            if (answer, budget, rule, repetition) not in finished:
-                cell = (answer, budget, rule, repetition)
-                rows.append(replay_once(truth, options.metric, *cell))
+        for answer, rule in itertools.product(ANSWERS, options.rules):
+            most = len(truth.table.points) if answer == "nearest" else max(options.budgets)
+            budgets = [budget for budget in options.budgets if budget <= most]
+            keys = {(answer, budget, rule, repetition) for budget in budgets}
+            if not keys <= finished:
+                cell = (answer, rule, repetition)
+                found = list(replay_search(truth, options.metric, *cell, budgets))
+                rows = [row for row in rows if tuple(row[name] for name in KEY) not in keys]
+                rows.extend(found)
         frame = pd.DataFrame(rows).sort_values(KEY, ignore_index=True)
         frame.to_parquet(path, compression="zstd", index=False)
         print(f"{repetition + 1} repetitions", flush=True)
