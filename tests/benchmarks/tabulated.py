@@ -4,9 +4,10 @@ python -m tests.benchmarks.tabulated TABLE [--points N] [--folder runs/tabulated
 
 The points of a table are the published ones of a method and a scrambled Sobol sequence over its
 declared space, each under two seeds. They are trained as the rungs of a ladder, so that a table is
-continued by the same command; points of the shipped table are taken from there. It then writes ``TABLE.parquet``, with the metrics on ``select`` of
-each epoch, and ``TABLE-test.parquet``, with those on ``test`` at the last one, which no replay
-opens. Runs of one method with several lengths of schedules (TABLE-6, TABLE-15) share a table.
+continued by the same command; points of the shipped table are taken from there. It then writes
+``TABLE.parquet``, with the metrics on ``select`` of each epoch, and ``TABLE-test.parquet``, with
+those on ``test`` at the last one, which no replay opens. Runs of one method with several lengths
+of schedules (TABLE-6, TABLE-15) share a table.
 """
 
 import argparse
