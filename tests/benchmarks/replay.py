@@ -128,6 +128,7 @@ def decide(rows: pd.DataFrame) -> pd.DataFrame:
     decisions = []
     for (answer, budget), part in rows.groupby(["answer", "budget"]):
         wide = part.pivot(index="repetition", columns="rule", values="test")
+        epochs = part.pivot(index="repetition", columns="rule", values="epochs")
         for rule in wide.columns.drop("tpe", errors="ignore"):
             pairs = wide[[rule, "tpe"]].dropna()
             differences = (pairs[rule] - pairs["tpe"]).round(12)
@@ -135,6 +136,7 @@ def decide(rows: pd.DataFrame) -> pd.DataFrame:
             decisions.append(
                 {"answer": answer, "budget": budget, "rule": rule, "pairs": len(pairs),
                  "median": pairs[rule].median(), "median_tpe": pairs["tpe"].median(), "p": p,
+                 "share_of_epochs": (epochs[rule] / epochs["tpe"]).median(),
                  "share_better": (differences < 0).mean(), "share_worse": (differences > 0).mean()}
             )  # fmt: skip
     table = pd.DataFrame(decisions)
