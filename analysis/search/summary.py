@@ -7,8 +7,6 @@ from typing import Any
 
 from analysis.search.load import SearchResults
 from analysis.text import capital
-from tune_calib.results.manifests import StopRecord
-from tune_calib.spec.metrics import METRICS, format_value
 from tune_calib.text import format_count
 
 _VARYING = re.compile(r"0x[0-9a-f]+|\d+(\.\d+)?")  # in crashes of one kind
@@ -22,22 +20,10 @@ def summarise(search: SearchResults) -> list[str]:
     line = f"Complete: all {planned} planned suggestions ended ({search.ended()})."
     if "missing" in search.counts():
         line = f"INCOMPLETE: of {planned} planned suggestions, {search.ended()}."
-    elif outcome.stop is not None:
-        line += f" {asked} were requested; {_describe_stop(search, outcome.stop)}."
     elif planned < asked:
         line += f" {asked} were requested, but there are no more points."
     lines = [line, f"{capital(outcome.stopped)}."] if outcome.stopped else [line]
     return [*lines, _describe_epochs(search), *_describe_crashes(search)]
-
-
-def _describe_stop(search: SearchResults, stop: StopRecord) -> str:
-    metric = search.outcome.metrics[0]
-    bound, error = (format_value(metric, value) for value in (stop.bound, stop.error))
-    return (
-        f"it stopped, since by a Gaussian process further suggestions gain at most {bound} of "
-        f"{METRICS[metric].title}, less than the standard error {error} of the best mean over "
-        f"seeds, that of suggestion {stop.best}"
-    )
 
 
 def _describe_epochs(search: SearchResults) -> str:

@@ -284,13 +284,6 @@ class TimeLimit(Part):
     """start no trial after this many hours; running ones finish"""
 
 
-class TrialLimit(Part):
-    """A limit of the time of each trial of a search."""
-
-    trial_hours: Annotated[float | None, OptionHelp(WHERE)] = Field(None, gt=0)
-    """end a network, or a batch of heads, as crashed if its epochs take more hours"""
-
-
 class LadderOptions(TimeLimit):
     """Options of a ladder or comparison that do not change its trials."""
 
@@ -448,8 +441,6 @@ class Sampling(Part):
     """take rows of equal trials from an earlier search, and try its best points first"""
     join: Annotated[bool, OptionHelp(SEARCHING)] = False
     """consist of the suggestions of the searches of `reuse`, without new ones"""
-    stop: Annotated[bool, OptionHelp(SEARCHING)] = False
-    """end when further suggestions may gain less than the noise between seeds"""
 
     @model_validator(mode="after")
     def _join_fits(self) -> "Sampling":
@@ -482,7 +473,7 @@ class Storage(Part):
     """URL of a database for the Optuna study"""
 
 
-class SearchRequest(Retry, TimeLimit, TrialLimit, Storage, Sampling, TrialsRequest):
+class SearchRequest(Retry, TimeLimit, Storage, Sampling, TrialsRequest):
     """A search of the settings of a method or pipeline."""
 
     method: Annotated[Pipeline, OptionHelp(names=lambda: SPACES)]
@@ -517,7 +508,7 @@ class Continuation(Acceptance, Storage):
     address: Annotated[Address, OptionHelp(WHERE, "that of the search")] = None
 
 
-class ResumeRequest(Retry, TimeLimit, TrialLimit, Continuation):
+class ResumeRequest(Retry, TimeLimit, Continuation):
     """A search to resume."""
 
     trials: Annotated[int, OptionHelp(SEARCHING)] = Field(0, ge=0)

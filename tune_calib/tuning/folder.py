@@ -64,7 +64,6 @@ class Provenance:
     gpus: float = 1.0  # of a trial, if the device is a GPU
     is_search: bool = False  # the test split is not read
     profile: bool = False  # networks write a profile of an epoch
-    trial_hours: float | None = None  # after which a trial that still trains crashes
     plugins: Sequence[dict[str, Any]] = ()  # that workers register, from ``Plugin.plain``
     versions: str = field(default_factory=versions)
     git_revision: str | None = field(default_factory=git_revision)
@@ -118,7 +117,6 @@ class RunLocation:
     is_shared: bool = False  # any number of processes execute its jobs, without Ray
     among: AnyPath | None = None  # the folders ``AMONG/*/*`` may contain rows of the same trials
     deadline: Deadline = field(default_factory=Deadline)
-    trial_hours: float | None = None  # of a suggestion of a search
 
     @classmethod
     def of_request(
@@ -148,7 +146,6 @@ class RunLocation:
             is_shared=is_shared,
             among=among,
             deadline=Deadline(request.max_hours),
-            trial_hours=request.trial_hours if isinstance(request, SearchRequest) else None,
         )
 
     def build_provenance(self, **of_run: Any) -> Provenance:
@@ -162,7 +159,6 @@ class RunLocation:
             gpus=self.gpus,
             profile=self.profile,
             replay=self.replay,
-            trial_hours=self.trial_hours,
             channel=uuid.uuid4().hex,
             **of_run,
         )

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from operator import itemgetter, le, mul
-from statistics import fmean, variance
+from statistics import fmean
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -39,7 +39,6 @@ class SuggestionResult:
     values: tuple[float, ...] = ()  # mean of each metric over the seeds; empty unless done
     drop: float = math.nan  # mean loss of accuracy to the baseline of the same network seed
     at_chance: bool = False  # a trial has this flag, so that it cannot be chosen
-    variance: float = 0.0  # of the first metric between the seeds
 
 
 @dataclass(frozen=True)
@@ -77,9 +76,7 @@ class Objective:
         if not all(map(math.isfinite, values)):
             return SuggestionResult("diverged")
         at_chance = is_chance(row.get("flags") for row in complete_rows)
-        first = [row[column("select", self.metrics[0])] for row in complete_rows]
-        spread = variance(first) if len(first) > 1 else 0.0
-        return SuggestionResult("done", values, fmean(drops), at_chance, variance=spread)
+        return SuggestionResult("done", values, fmean(drops), at_chance)
 
     def excess(self, result: SuggestionResult) -> float:
         """Return how much the drop exceeds the guard; at most 0 within it."""
@@ -149,7 +146,6 @@ class SearchDefinition:
     replay: Mapping[str, str] = field(default_factory=dict)  # digest of a table, and the answer
     reuse: tuple[ReusedRecord, ...] = ()  # what it takes from earlier searches
     join: bool = False  # it consists of their suggestions
-    stop: bool = False  # ends when further suggestions may gain less than the noise
     race: bool = False  # further seeds only while a suggestion may be the best
     halving: int = 0  # the best 1/n of short schedules get n times as many epochs; 0: none
 
@@ -175,8 +171,6 @@ class SearchDefinition:
             plain["replay"] = self.replay
         if self.reuse:
             plain |= {"reuse": [record.plain() for record in self.reuse], "join": self.join}
-        if self.stop:
-            plain["stop"] = True
         if self.race:
             plain["race"] = True
         if self.halving:
@@ -256,7 +250,6 @@ class SearchDefinition:
             replay=record.replay,
             reuse=tuple(record.reuse),
             join=record.join,
-            stop=record.stop,
             race=record.race,
             halving=record.halving,
         )

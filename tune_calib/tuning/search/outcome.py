@@ -64,7 +64,6 @@ def write_outcome(state: SearchState, location: RunLocation, stopped: str | None
         importance=compute_importance(state),
         command=command,
         stopped=stopped,
-        stop=state.study.stop,
         reused=sorted(reused["spec_hash"].to_pylist()),
     )
     outcome.write(state.out)

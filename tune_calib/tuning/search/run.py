@@ -40,7 +40,6 @@ from tune_calib.tuning.search.definition import Candidates, Objective, SearchDef
 from tune_calib.tuning.search.outcome import NO_ROW, describe_rungs, write_outcome
 from tune_calib.tuning.search.stages import Stages
 from tune_calib.tuning.search.state import SearchState, StudySource
-from tune_calib.tuning.search.stop import refuse_stop
 from tune_calib.tuning.search.storage import find_storage, lost_database
 from tune_calib.tuning.search.study import SearchStudy
 from tune_calib.tuning.search.warm import find_reusable, read_earlier, store_rows
@@ -106,8 +105,6 @@ class SearchRun:
                 f"every setting in the space of {method} is fixed, so nothing is left to search; "
                 f"leave one out, or run tune-calib compare {method}"
             )
-        if definition.stop:
-            refuse_stop(definition)
         if definition.grid:  # values of a user may not fit together
             for point in definition.points:
                 definition.candidates.trials(point, 0)
@@ -255,8 +252,7 @@ class SearchRun:
         work = make_plan([*baseline, *state.stages.short_baselines], set(state.rows))
         deadline = self.location.deadline
         if work.networks:
-            unlimited = replace(provenance, trial_hours=None)  # no suggestion goes without it
-            yield JobSource("baseline", work.networks, unlimited, work.head_batches, deadline.time)
+            yield JobSource("baseline", work.networks, provenance, work.head_batches, deadline.time)
         state.read_rows()
         if deadline.is_over:
             return
@@ -335,7 +331,6 @@ def build_search_run(request: SearchRequest, resolved: ResolvedRequest, command:
         around=center,
         replay=replayed,
         join=request.join,
-        stop=request.stop,
         race=request.race,
         halving=request.halving or 0,
     )

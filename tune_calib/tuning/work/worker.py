@@ -21,7 +21,7 @@ from tune_calib.engine.classifier import store_classifier, tensors_of_trial
 from tune_calib.engine.evaluate import Evaluation, SplitLogits, evaluate_one
 from tune_calib.engine.head_batch import HEAD_THREADS, HeadBatchTrainer
 from tune_calib.engine.machine import machine, require_environment, set_switches
-from tune_calib.errors import DivergedError, RefusedError, TrialTimeError
+from tune_calib.errors import DivergedError, RefusedError
 from tune_calib.files.paths import parse_path
 from tune_calib.files.store import Store
 from tune_calib.progress import report_progress
@@ -101,12 +101,6 @@ class Worker:
     def step(self) -> dict[str, Any]:
         """Continue the trial; its last report has ``DONE``."""
         raise NotImplementedError
-
-    def refuse_late(self) -> None:
-        """Raise an error before the next epoch if the trial has taken all the hours that it may."""
-        hours = self.provenance.trial_hours
-        if hours is not None and time.monotonic() > self.started + 3600 * hours:
-            raise TrialTimeError(f"it took more than the {hours:g} h of `trial_hours`")
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         """Save the state that the store does not contain."""
