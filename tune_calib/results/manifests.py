@@ -277,7 +277,7 @@ class SearchManifest(_Manifest):
     gpus: float = Field(description="GPUs of a Ray trial")
     at_once: int = Field(description="trials in parallel")
     study_storage: str | None = Field(description="URL of the study; null is a file")
-    replay: ReplayRecord | None = Field(None, description="table of a replay, which trains nothing")
+    replay: ReplayRecord | None = _omitted("table of a replay, which trains nothing")
     titles: dict[str, str] = Field({}, description="titles of data set and backbone by name")
     plugins: list[PluginRecord] = Field([], description="plug-ins that the results depend on")
     recipe: RecipeRecord | None = Field(None, description="recipe; null without one")
@@ -297,7 +297,7 @@ class SuggestionRecord(_Record):
     is_within: bool = Field(description="whether it is done and its drop is within the guard")
     specs: list[str] = Field(description="hashes of its trial specs")
     crashes: list[str] = _omitted("cause of each trial that crashed; omitted without any", [])
-    shorter: list[str] = Field([], description="hashes of its trials with fewer epochs")
+    shorter: list[str] = _omitted("hashes of its trials with fewer epochs", [])
 
 
 class Importance(_Record):

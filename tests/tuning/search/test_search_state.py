@@ -30,7 +30,7 @@ from tune_calib.tuning.search.definition import SuggestionResult
 from tune_calib.tuning.search.evaluate import plan_evaluation
 from tune_calib.tuning.search.outcome import write_outcome
 from tune_calib.tuning.search.run import count_suggestions, load_search, open_state
-from tune_calib.tuning.search.state import StudySource
+from tune_calib.tuning.search.source import StudySource
 from tune_calib.tuning.search.storage import _Journal
 from tune_calib.tuning.search.study import SearchStudy, search_status
 

@@ -14,8 +14,9 @@ from tune_calib.tuning.folder import Provenance
 from tune_calib.tuning.progress.tracker import Tracker
 from tune_calib.tuning.search.outcome import describe_rungs
 from tune_calib.tuning.search.run import open_state
+from tune_calib.tuning.search.source import StudySource
 from tune_calib.tuning.search.stages import Stages
-from tune_calib.tuning.search.state import SearchState, StudySource
+from tune_calib.tuning.search.state import SearchState
 
 NOISE = 0.02
 LENGTH = 27

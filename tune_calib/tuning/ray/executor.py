@@ -175,7 +175,7 @@ class _Watcher(tune.Callback):
     def on_trial_result(
         self, iteration: int, trials: Any, trial: Any, result: dict[str, Any], **_: Any
     ) -> None:
-        self.executor.log_epoch(trial.config["job"], result)
+        self.executor.show(trial.config["job"], result)
 
     def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
         self.executor.show_end(trial.config["job"], trial.last_result)

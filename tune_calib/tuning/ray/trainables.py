@@ -41,7 +41,8 @@ from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.settings import resolve_spec
 from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning.resolve import resolve_files
-from tune_calib.tuning.work.worker import DONE, Worker
+from tune_calib.tuning.work.executor import DONE
+from tune_calib.tuning.work.worker import Worker
 from tune_calib.tuning.work.workers import begin_job
 
 # Events pass through the key-value store of the Ray cluster, so that they need no file and no

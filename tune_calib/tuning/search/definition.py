@@ -163,18 +163,11 @@ class SearchDefinition:
             "seeds": asdict(self.resolved.seeds),
             "objective": asdict(self.objective),
         }
-        if self.grid:
-            plain["grid"] = self.grid
-        if self.around:
-            plain["around"] = self.around
-        if self.replay:
-            plain["replay"] = self.replay
         if self.reuse:
             plain |= {"reuse": [record.plain() for record in self.reuse], "join": self.join}
-        if self.race:
-            plain["race"] = True
-        if self.halving:
-            plain["halving"] = self.halving
+        for name in ("grid", "around", "replay", "race", "halving"):
+            if value := getattr(self, name):
+                plain[name] = value
         # With another version of a plug-in it is another search, also in a database.
         if contents := self.plugins:
             plain["plugins"] = sorted(contents)

@@ -34,8 +34,6 @@ from tune_calib.spec.plugins import Plugin
 from tune_calib.spec.trial import TrialSpec, canonical_json
 from tune_calib.tuning.folder import Provenance
 
-DONE = "done"  # the key of the last report of a trial, as Ray Tune names it
-
 
 @dataclass(frozen=True)
 class TrialResult:

@@ -44,14 +44,8 @@ from tune_calib.spec.names import WATCHED
 from tune_calib.spec.slots.head import HeadSlot
 from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning.folder import PROFILES
-from tune_calib.tuning.work.worker import (
-    DONE,
-    Evaluated,
-    TrialResult,
-    Worker,
-    evaluate_trial,
-    summarize,
-)
+from tune_calib.tuning.work.executor import DONE
+from tune_calib.tuning.work.worker import Evaluated, TrialResult, Worker, evaluate_trial, summarize
 
 CHECKPOINT = "population.safetensors"
 HISTORY = "history.json"
