@@ -344,7 +344,7 @@ class AblateRequest(Choice, LadderRequest):
     @model_validator(mode="after")
     def _fits_path(self) -> "AblateRequest":
         for name in sorted(self.model_fields_set - _OF_PATH):
-            if self.path and getattr(self, name) != type(self).model_fields[name].default:
+            if self.path and not self.has_default(name):
                 raise ValueError(f"`path` takes `{name}` from its search; leave it out")
         return self
 
@@ -370,8 +370,7 @@ class Tuning(Part):
     @model_validator(mode="after")
     def _tunes(self) -> "Tuning":
         for name in ("metric", "guard", "tune_seeds", "race", "halving"):
-            is_default = getattr(self, name) == type(self).model_fields[name].default
-            if self.tune is None and not is_default:
+            if self.tune is None and not self.has_default(name):
                 raise ValueError(f"{name} is that of the searches of `tune`; give both or none")
         return self
 
@@ -443,16 +442,13 @@ class Sampling(Part):
     """consist of the suggestions of the searches of `reuse`, without new ones"""
 
     @model_validator(mode="after")
-    def _join_fits(self) -> "Sampling":
-        if self.join and (not self.reuse or SAMPLERS[self.sampler].tries_grid):
+    def _fits_sampler(self) -> "Sampling":
+        sampler = SAMPLERS[self.sampler]
+        if self.join and (not self.reuse or sampler.tries_grid):
             raise ValueError("`join` needs `reuse`, and a `sampler` without a grid")
-        return self
-
-    @model_validator(mode="after")
-    def _grid_fits(self) -> "Sampling":
-        if self.grid and not SAMPLERS[self.sampler].tries_grid:
+        if self.grid and not sampler.tries_grid:
             raise ValueError("`grid` gives the values of `sampler` grid; give both")
-        if self.around and (self.grid or not SAMPLERS[self.sampler].is_local):
+        if self.around and (self.grid or not sampler.is_local):
             raise ValueError("`around` goes with `sampler` one-at-a-time, and not with `grid`")
         return self
 
@@ -483,19 +479,15 @@ class SearchRequest(Retry, TimeLimit, Storage, Sampling, TrialsRequest):
     """share the trials with all processes that run the same command, e.g. of a job array"""
 
     @model_validator(mode="after")
-    def _is_shared(self) -> "SearchRequest":
+    def _fits_worker_and_replay(self) -> "SearchRequest":
         if self.worker and self.at_once is None:
             raise ValueError("`worker` needs the number of processes that you start as `at_once`")
         if self.worker and self.address is not None:
             raise ValueError("`worker` runs without Ray, so `address` does not apply")
         if self.worker and self.retry is not None:  # otherwise each process would
             raise ValueError("`worker` retries no trials; run tune-calib resume with `retry` first")
-        return self
-
-    @model_validator(mode="after")
-    def _fits_replay(self) -> "SearchRequest":
         for name in [*TrainingRequest.model_fields, "own_recipes", "gpus", "at_once"]:
-            if self.replay and getattr(self, name) != type(self).model_fields[name].default:
+            if self.replay and not self.has_default(name):
                 raise ValueError(f"`replay` takes `{name}` from its table; leave it out")
         return self
 
@@ -581,7 +573,7 @@ def format_command(
     words = ["tune-calib", name]
     for key in field_names(model):
         value = getattr(request, key)
-        if value is None or value == model.model_fields[key].default or key in without:
+        if value is None or request.has_default(key) or key in without:
             continue
         if is_argument(model, key):
             words += map(str, _list_values(value))

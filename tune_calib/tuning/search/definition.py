@@ -32,8 +32,6 @@ from tune_calib.tuning.folder import hash_request
 
 @dataclass(frozen=True)
 class SuggestionResult:
-    """The result of a suggestion over all of its seeds."""
-
     # ``done``, the first other status, or ended early by ``race`` or ``halving``.
     status: Literal["done", "diverged", "crashed", "raced", "stopped"]
     values: tuple[float, ...] = ()  # mean of each metric over the seeds; empty unless done
@@ -120,7 +118,6 @@ class Objective:
 
 
 def compute_means(rows: Sequence[Row], metrics: Iterable[str]) -> list[float]:
-    """Compute the mean of each metric on ``select`` over result rows."""
     return [fmean(map(itemgetter(column("select", name)), rows)) for name in metrics]
 
 
@@ -329,7 +326,6 @@ class Candidates:
         return points
 
     def trials(self, point: Point, number: int) -> list[PlannedTrial]:
-        """Build the trials of a point, one for each pair of seeds."""
         return self._plan(self.rung(point), number, f"trial {number}")
 
     def baseline(self, epochs: int | None = None) -> list[PlannedTrial]:

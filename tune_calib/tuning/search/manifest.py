@@ -45,7 +45,6 @@ def refuse_other_specs(out: AnyPath, candidates: Candidates) -> None:
 
 
 def extend_manifest(new: SearchManifest, out: AnyPath) -> SearchManifest:
-    """Return the manifest of a folder, which extends an existing one by further trials."""
     old = find_manifest(out)
     if old is None:
         identity = read_identity(out)

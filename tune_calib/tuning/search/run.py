@@ -44,8 +44,6 @@ from tune_calib.tuning.work.jobs import JobSource, RemainingWork, make_plan, res
 
 @dataclass(frozen=True)
 class SearchRun:
-    """A search in a run folder."""
-
     is_search: ClassVar = True
     records: ClassVar[tuple[()]] = ()
 
@@ -66,7 +64,6 @@ class SearchRun:
 
     @cached_property
     def name(self) -> str:
-        """Return the value of the column ``ladder`` of its rows."""
         return f"search {self.definition.method}"
 
     @cached_property
@@ -75,7 +72,6 @@ class SearchRun:
 
     @cached_property
     def planned_trials(self) -> list[PlannedTrial]:
-        """List the trials of the baseline and of the method's defaults."""
         candidates, shorter = self.definition.candidates, Stages(self.definition).short_baselines
         return [*candidates.baseline(), *shorter, *candidates.trials({}, 0)]
 
@@ -261,7 +257,6 @@ def build_search_run(request: SearchRequest, resolved: ResolvedRequest, command:
 
 
 def count_at_once(definition: SearchDefinition, location: RunLocation) -> int:
-    """Count the trials of a search that this machine runs in parallel."""
     if location.replay:  # answers take milliseconds
         return 1
     threads = definition.candidates.trials({}, 0)[0].spec.network.threads

@@ -26,7 +26,6 @@ class Stages:
 
     @cached_property
     def sizes(self) -> list[int]:
-        """Return the number of trials of each stage."""
         return list(map(len, self.list_trials({}, 0)))
 
     @property
@@ -71,7 +70,6 @@ class Stages:
         )
 
     def list_trials(self, point: Point, number: int) -> list[list[PlannedTrial]]:
-        """List the trials of a point by stage."""
         if self.rungs:
             name = f"{self.slot}.epochs"
             return [self.candidates.trials({**point, name: n}, number) for n in self.rungs]

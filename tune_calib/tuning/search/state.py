@@ -53,7 +53,7 @@ class SearchState:
     crashed: dict[str, str] = field(default_factory=dict)  # names of Ray trials by spec hash
     errors: dict[str, str] = field(default_factory=dict)  # of Ray trials, by name
     results: dict[int, SuggestionResult] = field(default_factory=dict)  # by number
-    reusable: Mapping[str, Reusable] = field(default_factory=dict)  # rows by spec hash
+    reusable: Reusable = field(default_factory=dict)
     passed: dict[int, list[SuggestionResult]] = field(default_factory=dict)  # stages by number
     _hashes: dict[int, list[list[str]]] = field(default_factory=dict)
     _started: set[str] = field(default_factory=set)
@@ -124,16 +124,15 @@ class SearchState:
     def take_reusable(self, trials: Sequence[PlannedTrial]) -> None:
         """Copy the rows of trials that earlier searches have."""
         folders = {}
-        for trial in trials:
-            row = self.reusable.get(trial.spec.hash)
-            if row is not None and row.plugins == plugins_of(trial.spec):
-                folders[trial.spec.hash] = row.folder
+        for spec in (trial.spec for trial in trials if trial.spec.hash in self.reusable):
+            folder, plugins = self.reusable[spec.hash]
+            if plugins == plugins_of(spec):
+                folders[spec.hash] = folder
         identity, name = self.definition.identity, f"search {self.definition.method}"
         for file in copy_rows(folders, trials, self.out, identity, name):
             self.read_rows(file)
 
     def collect(self, trial: Job) -> None:
-        """Record the end of a Ray trial; without rows on disk it crashed."""
         if (self.out / "trials" / f"{trial.name}.parquet").exists():
             self.read_rows(trial.name)
         else:
@@ -186,7 +185,6 @@ class SearchState:
             self.study.write_result(number, result, observed, passed if has_stages else None)
 
     def summarise(self, suggestion: FrozenTrial, passed: int) -> list[SuggestionResult]:
-        """Summarise the trials of each of the first stages of a suggestion."""
         results, stages = [], self.hashes_by_stage(suggestion)[:passed]
         for hashes, baseline in zip(stages, self.baselines, strict=False):
             results.append(self.objective.summarise(list(map(self.rows.get, hashes)), baseline))

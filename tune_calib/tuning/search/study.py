@@ -132,7 +132,6 @@ class SearchStudy:
         return suggestions
 
     def _copy(self, trials: Sequence[FrozenTrial], first_hidden: int | None) -> Study:
-        """Return a study in memory in which the trials from ``first_hidden`` on look open."""
         if first_hidden is None:
             first_hidden = len(trials)
         copied = self._copied

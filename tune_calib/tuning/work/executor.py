@@ -27,7 +27,6 @@ Message = ProgressEvent | dict[str, Any] | str
 
 
 def is_last(message: Message) -> bool:
-    """Return whether a message ends a job."""
     return isinstance(message, str) or (isinstance(message, dict) and bool(message.get(DONE)))
 
 

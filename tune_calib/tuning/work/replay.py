@@ -43,8 +43,6 @@ Array = NDArray[np.float64]
 
 
 class TableRecord(BaseModel):
-    """The metadata of a table."""
-
     version: int = 1
     method: str
     given: dict[str, dict[str, Any]]  # settings by slot that are not varied
@@ -266,7 +264,6 @@ class ReplayWorker(Worker):
             self.used.append(unused[0])
 
     def step(self) -> dict[str, Any]:
-        """Answer all trials, and write their rows."""
         results = []
         for trial in self.trials:
             answer = self._answer_baseline if trial.rung < 0 else self._answer

@@ -43,8 +43,6 @@ Show = Callable[[dict[str, Any], Message], None]
 
 
 class JobFiles:
-    """The files of the published, leased and ended jobs of a run."""
-
     def __init__(self, out: AnyPath) -> None:
         self.folder = Path(str(out)) / JOBS
 
@@ -95,7 +93,6 @@ class JobFiles:
         return expired
 
     def clear(self) -> None:
-        """Remove what an earlier driver published, but no lease."""
         for path in [*self.folder.glob("*.job"), *self.folder.glob("*.end")]:
             path.unlink(missing_ok=True)
 

@@ -223,13 +223,13 @@ def trial_row(
 ) -> dict[str, Any]:
     """Build the row of a trial in the ``trials`` table; ``measured`` are further columns."""
     spec, data = trial.spec, canonical_json(trial.spec.data)
-    row = dict.fromkeys(("head", "head_method", "head_seed", "posthoc", "posthoc_method"))
-    if (head := spec.head) is not None:
-        row |= {"head": canonical_json(head), "head_method": head.method, "head_seed": head.seed}
-    if (posthoc := spec.posthoc) is not None:
-        row |= {"posthoc": canonical_json(posthoc), "posthoc_method": posthoc.method}
+    head, posthoc = spec.head, spec.posthoc
     return {
-        **row,
+        "head": head and canonical_json(head),
+        "head_method": head and head.method,
+        "head_seed": head and head.seed,
+        "posthoc": posthoc and canonical_json(posthoc),
+        "posthoc_method": posthoc and posthoc.method,
         "schema_version": SCHEMA_VERSION,
         "spec_hash": spec.hash,
         "network_id": spec.network_id,
@@ -278,9 +278,8 @@ def curve_rows(trial: PlannedTrial, result: TrialResult) -> list[dict[str, Any]]
 
 def bin_rows(trial: PlannedTrial, result: TrialResult) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
-    if result.evaluation is None:
-        return rows
-    for split, table in result.evaluation.bins.items():
+    bins = {} if result.evaluation is None else result.evaluation.bins
+    for split, table in bins.items():
         for index in range(table.count.shape[-1]):
             row = {
                 "spec_hash": trial.spec.hash,
