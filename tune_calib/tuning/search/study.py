@@ -132,13 +132,12 @@ class SearchStudy:
         return suggestions
 
     def _copy(self, trials: Sequence[FrozenTrial], first_hidden: int | None) -> Study:
-        if first_hidden is None:
-            first_hidden = len(trials)
-        copied = self._copied
-        # Copying thousands of trials takes as long as drawing, so that a copy is kept.
-        if copied is None or not copied.precedes(trials, first_hidden):
+        shown, copied = trials[:first_hidden], self._copied
+        # Copying thousands of trials takes as long as drawing, so that a copy is kept, unless it
+        # has more trials, since a sampler repeated a point, or shows results that are hidden now.
+        if copied is None or copied.count != len(trials) or copied.shown > len(shown):
             copied = self._copied = _Copy(self._objective.directions, trials)
-        copied.show(trials[:first_hidden])
+        copied.show(shown)
         return copied.study
 
     def _suggest(
@@ -150,10 +149,9 @@ class SearchStudy:
         points = first
         if self._sampler.is_sequence and not points:
             points = self._space.sobol(1, self._definition.sampler_seed, first=number)
-        attributes = {}
-        if self._stages.count > 1 and self._stages.slot == "network":
-            open_trials = visible.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
-            attributes[HIDDEN] = [trial.number for trial in open_trials]
+        has_stages = self._stages.count > 1 and self._stages.slot == "network"
+        if has_stages:
+            hidden = visible.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
         for point in points:
             visible.enqueue_trial(dict(point))
         for draw in itertools.count():
@@ -170,8 +168,8 @@ class SearchStudy:
             if first or frozenset(trial.params.items()) not in tried:
                 break
             visible.tell(trial.number, state=TrialState.FAIL)  # which no sampler reads
-        for name, value in attributes.items():
-            trial.set_user_attr(name, value)
+        if has_stages:
+            trial.set_user_attr(HIDDEN, [trial.number for trial in hidden])
         self._study.add_trial(trial)
         return self._trials()[number]  # the copy may have another number
 
@@ -270,22 +268,20 @@ class _Copy:
     def __init__(
         self, directions: Sequence[Literal["minimize", "maximize"]], trials: Iterable[FrozenTrial]
     ) -> None:
-        self._storage, self._shown = InMemoryStorage(), 0
+        self._storage, self.shown = InMemoryStorage(), 0
         self.study = optuna.create_study(
             storage=self._storage, study_name="copy", directions=directions
         )
         self.study.add_trials(map(_reopen, trials))
         self._id = self._storage.get_study_id_from_name("copy")
 
-    def precedes(self, trials: Sequence[FrozenTrial], first_hidden: int) -> bool:
-        """Return whether it has these trials, and shows no result that is hidden now."""
-        # It has more trials if a sampler repeated a point.
-        count = self._storage.get_n_trials(self._id)
-        return count == len(trials) and self._shown <= first_hidden
+    @property
+    def count(self) -> int:
+        return self._storage.get_n_trials(self._id)
 
     def show(self, trials: Sequence[FrozenTrial]) -> None:
         """Copy the results of the first trials that have ended since the last time."""
-        self._shown = len(trials)
+        self.shown = len(trials)
         copies = self.study.get_trials(deepcopy=False)
         for trial in trials:
             if trial.state.is_finished() and not copies[trial.number].state.is_finished():
