@@ -90,8 +90,7 @@ def _find_needs_of_search(
 ) -> Needs:
     definition, candidates = run.definition, run.definition.candidates
     stages = Stages(definition)
-    baselines = [*candidates.baseline(), *stages.short_baselines]
-    baseline = {trial.spec.network_id for trial in baselines}
+    baseline = {trial.spec.network_id for trial in stages.all_baselines}
     networks = [spec for spec in networks if spec.network_id in baseline]
     counts = count_suggestions(run.out, run.location.study_storage, run.length)
     if hours is not None:

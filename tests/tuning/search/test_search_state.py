@@ -112,10 +112,10 @@ def test_a_lost_baseline_requires_a_resume(finished_search, tmp_path):
     state = reopened(finished_search, out)
     assert not state.is_over
     with pytest.raises(UserError, match=r"has no result; .* run tune-calib resume"):
-        _ = state.baseline
+        _ = state.baselines
     state.errors = {"network": "cannot write a.parquet: No space left on device"}
     with pytest.raises(UserError, match=r"crashed \(cannot write .* No space left") as error:
-        _ = state.baseline
+        _ = state.baselines
     assert "network.lr" not in str(error.value)
 
 

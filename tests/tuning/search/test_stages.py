@@ -67,7 +67,7 @@ def open_answered(out, question, files, **answers):
     state.files = files
     for name, value in answers.items():
         setattr(state, name, value)
-    for baseline in (*state.candidates.baseline(), *state.stages.short_baselines):
+    for baseline in state.stages.all_baselines:
         files[baseline.spec.hash] = row(seed=baseline.spec.network.seed, ece=0.5, accuracy=0.9)
     state.read_rows()
     return state

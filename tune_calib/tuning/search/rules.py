@@ -133,12 +133,12 @@ class Halving:
 
     def select(self, stages: Mapping[int, Passed], batch_size: int) -> list[int]:
         """Return the suggestions that go on, of a bracket of some size."""
-        ranked, rung = [], max(map(len, stages.values()))
-        for number, passed in stages.items():
-            if passed[-1].status == "done" and not self.taus[rung - 1].is_chance:
-                ranked.append((self.objective.rank(passed[-1]), number))
-        count = max(1, batch_size // self.factor**rung)
-        return [number for _, number in sorted(ranked)[:count]]
+        rung = max(map(len, stages.values()))
+        if self.taus[rung - 1].is_chance:
+            return []
+        ends = {number: passed[-1] for number, passed in stages.items()}
+        ranked = [(self.objective.rank(r), n) for n, r in ends.items() if r.status == "done"]
+        return [n for _, n in sorted(ranked)[: max(1, batch_size // self.factor**rung)]]
 
     def estimate(self, stages: Passed) -> SuggestionResult:
         """Return what the sampler reads: the lowest rung, which every suggestion has."""

@@ -72,8 +72,8 @@ class SearchRun:
 
     @cached_property
     def planned_trials(self) -> list[PlannedTrial]:
-        candidates, shorter = self.definition.candidates, Stages(self.definition).short_baselines
-        return [*candidates.baseline(), *shorter, *candidates.trials({}, 0)]
+        defaults = self.definition.candidates.trials({}, 0)
+        return [*Stages(self.definition).all_baselines, *defaults]
 
     def check(self) -> None:
         definition, location = self.definition, self.location
@@ -189,7 +189,7 @@ class SearchRun:
         baseline = definition.candidates.baseline()
         if definition.join or definition.candidates.kind == "network":  # heads need the network
             state.take_reusable([t for t in baseline if t.spec.hash not in state.rows])
-        work = make_plan([*baseline, *state.stages.short_baselines], set(state.rows))
+        work = make_plan(state.stages.all_baselines, set(state.rows))
         deadline = self.location.deadline
         if work.networks:
             yield JobSource("baseline", work.networks, provenance, work.head_batches, deadline.time)

@@ -85,7 +85,7 @@ class SearchState:
 
     @property
     def has_baseline(self) -> bool:
-        return self.rows.keys() >= set(list_hashes(chain.from_iterable(self.stages.baselines)))
+        return self.rows.keys() >= set(list_hashes(self.stages.all_baselines))
 
     def read_rows(self, name: str = "*") -> None:
         table = read_table(self.out, "trials", name, columns=COLUMNS)

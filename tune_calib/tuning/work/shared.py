@@ -208,11 +208,9 @@ def driving_or_working(location: RunLocation, variables: Mapping[str, str]) -> I
             yield
         return
     echo(f"this process shares the trials of {location.out} with others", err=True)
-
-    def show(job: dict[str, Any], message: Message) -> None:
-        report_progress(job["title"])
-
+    files = JobFiles(location.out)
     with contextlib.ExitStack() as stack:
-        with contextlib.closing(JobWorker(JobFiles(location.out), variables, show)) as worker:
+        worker = JobWorker(files, variables, lambda job, _: report_progress(job["title"]))
+        with contextlib.closing(worker):
             stack.enter_context(only_driver(location.out, meanwhile=worker.work))
         yield
