@@ -203,7 +203,11 @@ def make_plan(
         trials = tuple(networks.get(network_id, ()))
         evaluated = tuple(of_network.get(network_id, ()))
         members = (pooled[network_id],) if network_id in pooled else ()
-        title = f"network {number} of {len(ids)}: {_name_network(trials or members)}"
+        # By its first trial without head and transform, or else by its method.
+        named = trials or members
+        plain = (t.label for t in named if t.spec.head is None and t.spec.posthoc is None)
+        label = next(plain, named[0].spec.network.method_name)
+        title = f"network {number} of {len(ids)}: {label}, {_format_seeds(named[:1])}"
         job = Job(f"network-{network_id}", evaluated, trials, pooled=members, title=title)
         network_jobs.append(job)
     batches = [*_list_batches("fit", fits, TOGETHER), *_list_batches("head", heads, largest)]
@@ -231,13 +235,6 @@ def _list_batches(
 
 def _plural(noun: str, counted: Collection[Any]) -> str:
     return noun if len(counted) == 1 else f"{noun}s"
-
-
-def _name_network(trials: Sequence[PlannedTrial]) -> str:
-    """Name a network by its first trial without head and transform, or else by its method."""
-    plain = (t.label for t in trials if t.spec.head is None and t.spec.posthoc is None)
-    label = next(plain, trials[0].spec.network.method_name)
-    return f"{label}, {_format_seeds(trials[:1])}"
 
 
 def format_suggestions(trials: Sequence[PlannedTrial]) -> str:
