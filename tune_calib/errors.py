@@ -72,10 +72,6 @@ def spell_settings(message: object, spell: Callable[[str], str] = str) -> str:
     return _SETTING.sub(lambda named: spell(named[1]), str(message))
 
 
-class TrialTimeError(Exception):
-    """A trial of a search took more hours than it may, and counts as crashed."""
-
-
 def find_cause(message: object) -> str:
     """Return the cause from a traceback or the message of a library in one line, without advice."""
     lines = str(message).strip().splitlines()

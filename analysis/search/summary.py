@@ -2,17 +2,15 @@
 
 import json
 import re
-from collections.abc import Hashable, Iterable, Mapping
-from typing import Any
+from collections import ChainMap
+from collections.abc import Hashable
+from itertools import chain
 
 from analysis.search.load import SearchResults
 from analysis.text import capital
-from tune_calib.results.manifests import StopRecord
-from tune_calib.spec.metrics import METRICS, format_value
 from tune_calib.text import format_count
 
 _VARYING = re.compile(r"0x[0-9a-f]+|\d+(\.\d+)?")  # in crashes of one kind
-Trained = dict[Hashable, int]  # epochs of networks and heads, each of which counts once
 
 
 def summarise(search: SearchResults) -> list[str]:
@@ -22,30 +20,20 @@ def summarise(search: SearchResults) -> list[str]:
     line = f"Complete: all {planned} planned suggestions ended ({search.ended()})."
     if "missing" in search.counts():
         line = f"INCOMPLETE: of {planned} planned suggestions, {search.ended()}."
-    elif outcome.stop is not None:
-        line += f" {asked} were requested; {_describe_stop(search, outcome.stop)}."
     elif planned < asked:
         line += f" {asked} were requested, but there are no more points."
-    lines = [line, f"{capital(outcome.stopped)}."] if outcome.stopped else [line]
-    return [*lines, _describe_epochs(search), *_describe_crashes(search)]
-
-
-def _describe_stop(search: SearchResults, stop: StopRecord) -> str:
-    metric = search.outcome.metrics[0]
-    bound, error = (format_value(metric, value) for value in (stop.bound, stop.error))
-    return (
-        f"it stopped, since by a Gaussian process further suggestions gain at most {bound} of "
-        f"{METRICS[metric].title}, less than the standard error {error} of the best mean over "
-        f"seeds, that of suggestion {stop.best}"
-    )
-
-
-def _describe_epochs(search: SearchResults) -> str:
     trained, complete = count_epochs(search)
-    line = f"Its suggestions trained {format_count(trained, 'epoch')}"
+    epochs = f"Its suggestions trained {format_count(trained, 'epoch')}"
     if saved := complete - trained:
-        line += f", {saved / complete:.0%} fewer than if each had trained all of its epochs"
-    return f"{line}."
+        epochs += f", {saved / complete:.0%} fewer than if each had trained all of its epochs"
+    lines = [line, f"{capital(outcome.stopped)}."] if outcome.stopped else [line]
+    kinds: dict[str, list[str]] = {}  # causes of crashes that differ in numbers alone
+    for cause in chain.from_iterable(entry.crashes for entry in outcome.suggestions):
+        kinds.setdefault(_VARYING.sub("0", cause), []).append(cause)
+    crashes = []
+    for causes in sorted(kinds.values(), key=len, reverse=True):
+        crashes.append(f"{format_count(len(causes), 'trial')} crashed: {causes[0]}.")
+    return [*lines, f"{epochs}.", *crashes]
 
 
 def count_epochs(search: SearchResults) -> tuple[int, int]:
@@ -57,40 +45,20 @@ def count_epochs(search: SearchResults) -> tuple[int, int]:
     trials = search.trials.reindex(columns=columns).dropna(subset="network")
     is_baseline = trials["rung"] < 0
     baselines = set(trials.loc[is_baseline, "network_id"])
-    is_trained = ~trials["network_id"].isin(baselines) | trials["head"].notna()
-    is_trained &= ~is_baseline & ~trials["spec_hash"].isin(search.outcome.reused)
-    rows = trials[is_trained]
-    of_trials = {row["spec_hash"]: _list_epochs(row, baselines) for row in rows.to_dict("records")}
-    trained = _sum(of_trials.values())
-    complete = 0
+    rows = trials[~is_baseline & ~trials["spec_hash"].isin(search.outcome.reused)]
+    # By network or head, which count once.
+    of_trials, trained = dict[str, dict[Hashable, int]](), dict[Hashable, int]()
+    for row in rows.to_dict("records"):
+        epochs: dict[Hashable, int] = {row["network_id"]: json.loads(row["network"])["epochs"]}
+        if isinstance(row["head"], str) and not str(row["message"]).startswith("network: "):
+            epochs[row["network_id"], row["head"]] = json.loads(row["head"])["epochs"]
+        if row["status"] == "diverged":
+            epochs[list(epochs)[-1]] = int(row["epoch"])
+        of_trials[row["spec_hash"]] = {n: epochs[n] for n in epochs if n not in baselines}
+        trained |= of_trials[row["spec_hash"]]
+    total, complete = sum(trained.values()), 0
     for entry in search.outcome.suggestions:
         if entry.status == "done":
-            complete = max(complete, _sum(of_trials.get(spec, {}) for spec in entry.specs))
-    return trained, max(trained, complete * len(search.outcome.suggestions))
-
-
-def _list_epochs(row: Mapping[Hashable, Any], baselines: set[str]) -> Trained:
-    network = row["network_id"]
-    epochs: Trained = {network: json.loads(row["network"])["epochs"]}
-    if isinstance(row["head"], str) and not str(row["message"]).startswith("network: "):
-        epochs[network, row["head"]] = json.loads(row["head"])["epochs"]
-    if row["status"] == "diverged":
-        epochs[list(epochs)[-1]] = int(row["epoch"])
-    return {trained: count for trained, count in epochs.items() if trained not in baselines}
-
-
-def _sum(parts: Iterable[Trained]) -> int:
-    epochs: Trained = {}
-    for part in parts:
-        epochs |= part
-    return sum(epochs.values())
-
-
-def _describe_crashes(search: SearchResults) -> list[str]:
-    """Describe each kind of crash by its number and first cause; kinds differ in their words."""
-    kinds: dict[str, list[str]] = {}
-    for entry in search.outcome.suggestions:
-        for cause in entry.crashes:
-            kinds.setdefault(_VARYING.sub("0", cause), []).append(cause)
-    ordered = sorted(kinds.values(), key=len, reverse=True)
-    return [f"{format_count(len(causes), 'trial')} crashed: {causes[0]}." for causes in ordered]
+            specs = [of_trials.get(spec_hash, {}) for spec_hash in entry.specs]
+            complete = max(complete, sum(ChainMap(*specs).values()))
+    return total, max(total, complete * len(search.outcome.suggestions))

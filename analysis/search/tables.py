@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
 from operator import itemgetter
 from statistics import fmean, stdev
 from types import MappingProxyType
@@ -205,12 +206,10 @@ def measure_sensitivity(search: SearchResults) -> list[dict[str, Any]]:
             continue
         flat = [number for number in levels if number in first or losses[number] <= noise[number]]
         if is_range:  # the levels on both sides of the center, up to the first that loses more
-            low = high = levels.index(first[0])
-            while low > 0 and levels[low - 1] in flat:
-                low -= 1
-            while high < len(levels) - 1 and levels[high + 1] in flat:
-                high += 1
-            flat = list(dict.fromkeys([levels[low], levels[high]]))
+            place = levels.index(first[0])
+            low = [*first, *takewhile(flat.__contains__, reversed(levels[:place]))][-1]
+            high = [*first, *takewhile(flat.__contains__, levels[place + 1 :])][-1]
+            flat = list(dict.fromkeys([low, high]))
         worst = max(losses, key=losses.__getitem__)
         rows.append({
             "setting": name, "center": center[name], "flat": [varied[number] for number in flat],

@@ -15,7 +15,7 @@ from tune_calib.tuning.folder import RunLocation
 from tune_calib.tuning.plan import execute_run
 from tune_calib.tuning.search.definition import Objective, SearchDefinition
 from tune_calib.tuning.search.run import SearchRun, open_state
-from tune_calib.tuning.search.state import MIN_SHARE
+from tune_calib.tuning.search.source import MIN_SHARE
 from tune_calib.tuning.work.jobs import make_plan
 
 COUNTS = tuple(int(n) for n in os.environ.get("HEADS", "500,2000").split(","))

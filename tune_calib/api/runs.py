@@ -81,12 +81,7 @@ def plan_resume(request: ResumeRequest, command: str) -> "Plan":
     from tune_calib.tuning.search.run import load_search
 
     run = load_search(folder, request.study_storage, request.address)
-    location = replace(
-        run.location,
-        command=command,
-        deadline=Deadline(request.max_hours),
-        trial_hours=request.trial_hours,
-    )
+    location = replace(run.location, command=command, deadline=Deadline(request.max_hours))
     length = max(request.trials, run.length)
     return build_plan(replace(run, length=length, location=location, retry=request.retry))
 

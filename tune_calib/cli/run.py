@@ -122,7 +122,7 @@ def search(request: SearchRequest, shell: typer.Context, dry_run: DryRun = False
     if dry_run:
         print_plan(runs.plan_search(request, command, dry_run))
         return
-    again = _format_resume(default_folder(request), request.trial_hours)
+    again = _format_resume(default_folder(request))
     with stoppable(again):
         results = runs.run_search(runs.plan_search(request, command), shell.obj)
     if request.worker:  # others may end at the same time
@@ -141,14 +141,14 @@ def resume(request: ResumeRequest, shell: typer.Context) -> None:
         tune-calib resume runs/search
         tune-calib resume runs/search --trials 400 --retry crashed
     """
-    again = _format_resume(request.out, request.trial_hours)
+    again = _format_resume(request.out)
     with stoppable(again):
         results = runs.run_search(runs.plan_resume(request, format_typed(shell)), shell.obj)
     _report_search(results, again)
 
 
-def _format_resume(out: str, trial_hours: float | None) -> str:
-    request = ResumeRequest(out=str(parse_path(out)), trial_hours=trial_hours)
+def _format_resume(out: str) -> str:
+    request = ResumeRequest(out=str(parse_path(out)))
     return format_command("resume", request, further=plugins.as_options())
 
 

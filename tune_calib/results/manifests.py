@@ -231,7 +231,6 @@ class SearchRequestRecord(_Record):
     replay: dict[str, str] = Field({}, description="digest of a table and answer of a replay")
     reuse: list[ReusedRecord] = Field([], description="earlier searches from which it started")
     join: bool = Field(False, description="whether it consists of the suggestions of these")
-    stop: bool = Field(False, description="whether it stops when little can be gained")
     race: bool = Field(False, description="whether seeds end with a suggestion that is excluded")
     halving: int = Field(0, description="factor between the epochs of rungs; 0 without rungs")
 
@@ -278,7 +277,7 @@ class SearchManifest(_Manifest):
     gpus: float = Field(description="GPUs of a Ray trial")
     at_once: int = Field(description="trials in parallel")
     study_storage: str | None = Field(description="URL of the study; null is a file")
-    replay: ReplayRecord | None = Field(None, description="table of a replay, which trains nothing")
+    replay: ReplayRecord | None = _omitted("table of a replay, which trains nothing")
     titles: dict[str, str] = Field({}, description="titles of data set and backbone by name")
     plugins: list[PluginRecord] = Field([], description="plug-ins that the results depend on")
     recipe: RecipeRecord | None = Field(None, description="recipe; null without one")
@@ -286,15 +285,6 @@ class SearchManifest(_Manifest):
     @property
     def identity(self) -> str:
         return self.search
-
-
-class StopRecord(_Record):
-    """Numbers by which a search was stopped."""
-
-    length: int = Field(description="suggestions before it stopped, without retries")
-    bound: float = Field(description="upper bound of what further suggestions may gain")
-    error: float = Field(description="standard error of the best mean over seeds")
-    best: int = Field(description="number of the best suggestion that was known")
 
 
 class SuggestionRecord(_Record):
@@ -307,7 +297,7 @@ class SuggestionRecord(_Record):
     is_within: bool = Field(description="whether it is done and its drop is within the guard")
     specs: list[str] = Field(description="hashes of its trial specs")
     crashes: list[str] = _omitted("cause of each trial that crashed; omitted without any", [])
-    shorter: list[str] = Field([], description="hashes of its trials with fewer epochs")
+    shorter: list[str] = _omitted("hashes of its trials with fewer epochs", [])
 
 
 class Importance(_Record):
@@ -346,7 +336,6 @@ class SearchOutcome(_Manifest):
     importance: Importance = Field(description="importance of the settings")
     command: str | None = Field(None, description="command that trains the choice")
     stopped: str = _omitted("what a limit of time left undone; omitted if nothing", "")
-    stop: StopRecord | None = _omitted("why it was stopped; omitted if it was not")
     reused: list[str] = _omitted("hashes of trials taken from earlier searches; or omitted", [])
 
 

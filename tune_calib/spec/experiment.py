@@ -43,7 +43,7 @@ Counts = Annotated[
 ]
 
 
-class SearchOptions(request.Choice, request.TrialLimit, request.Sampling):
+class SearchOptions(request.Choice, request.Sampling):
     """A search of each method of the entry, on select; exactly one of trials, heads, hours."""
 
     one_of = ("trials", "heads", "hours")

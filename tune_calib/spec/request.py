@@ -284,13 +284,6 @@ class TimeLimit(Part):
     """start no trial after this many hours; running ones finish"""
 
 
-class TrialLimit(Part):
-    """A limit of the time of each trial of a search."""
-
-    trial_hours: Annotated[float | None, OptionHelp(WHERE)] = Field(None, gt=0)
-    """end a network, or a batch of heads, as crashed if its epochs take more hours"""
-
-
 class LadderOptions(TimeLimit):
     """Options of a ladder or comparison that do not change its trials."""
 
@@ -351,7 +344,7 @@ class AblateRequest(Choice, LadderRequest):
     @model_validator(mode="after")
     def _fits_path(self) -> "AblateRequest":
         for name in sorted(self.model_fields_set - _OF_PATH):
-            if self.path and getattr(self, name) != type(self).model_fields[name].default:
+            if self.path and not self.has_default(name):
                 raise ValueError(f"`path` takes `{name}` from its search; leave it out")
         return self
 
@@ -377,8 +370,7 @@ class Tuning(Part):
     @model_validator(mode="after")
     def _tunes(self) -> "Tuning":
         for name in ("metric", "guard", "tune_seeds", "race", "halving"):
-            is_default = getattr(self, name) == type(self).model_fields[name].default
-            if self.tune is None and not is_default:
+            if self.tune is None and not self.has_default(name):
                 raise ValueError(f"{name} is that of the searches of `tune`; give both or none")
         return self
 
@@ -448,20 +440,15 @@ class Sampling(Part):
     """take rows of equal trials from an earlier search, and try its best points first"""
     join: Annotated[bool, OptionHelp(SEARCHING)] = False
     """consist of the suggestions of the searches of `reuse`, without new ones"""
-    stop: Annotated[bool, OptionHelp(SEARCHING)] = False
-    """end when further suggestions may gain less than the noise between seeds"""
 
     @model_validator(mode="after")
-    def _join_fits(self) -> "Sampling":
-        if self.join and (not self.reuse or SAMPLERS[self.sampler].tries_grid):
+    def _fits_sampler(self) -> "Sampling":
+        sampler = SAMPLERS[self.sampler]
+        if self.join and (not self.reuse or sampler.tries_grid):
             raise ValueError("`join` needs `reuse`, and a `sampler` without a grid")
-        return self
-
-    @model_validator(mode="after")
-    def _grid_fits(self) -> "Sampling":
-        if self.grid and not SAMPLERS[self.sampler].tries_grid:
+        if self.grid and not sampler.tries_grid:
             raise ValueError("`grid` gives the values of `sampler` grid; give both")
-        if self.around and (self.grid or not SAMPLERS[self.sampler].is_local):
+        if self.around and (self.grid or not sampler.is_local):
             raise ValueError("`around` goes with `sampler` one-at-a-time, and not with `grid`")
         return self
 
@@ -482,7 +469,7 @@ class Storage(Part):
     """URL of a database for the Optuna study"""
 
 
-class SearchRequest(Retry, TimeLimit, TrialLimit, Storage, Sampling, TrialsRequest):
+class SearchRequest(Retry, TimeLimit, Storage, Sampling, TrialsRequest):
     """A search of the settings of a method or pipeline."""
 
     method: Annotated[Pipeline, OptionHelp(names=lambda: SPACES)]
@@ -492,19 +479,15 @@ class SearchRequest(Retry, TimeLimit, TrialLimit, Storage, Sampling, TrialsReque
     """share the trials with all processes that run the same command, e.g. of a job array"""
 
     @model_validator(mode="after")
-    def _is_shared(self) -> "SearchRequest":
+    def _fits_worker_and_replay(self) -> "SearchRequest":
         if self.worker and self.at_once is None:
             raise ValueError("`worker` needs the number of processes that you start as `at_once`")
         if self.worker and self.address is not None:
             raise ValueError("`worker` runs without Ray, so `address` does not apply")
         if self.worker and self.retry is not None:  # otherwise each process would
             raise ValueError("`worker` retries no trials; run tune-calib resume with `retry` first")
-        return self
-
-    @model_validator(mode="after")
-    def _fits_replay(self) -> "SearchRequest":
         for name in [*TrainingRequest.model_fields, "own_recipes", "gpus", "at_once"]:
-            if self.replay and getattr(self, name) != type(self).model_fields[name].default:
+            if self.replay and not self.has_default(name):
                 raise ValueError(f"`replay` takes `{name}` from its table; leave it out")
         return self
 
@@ -517,7 +500,7 @@ class Continuation(Acceptance, Storage):
     address: Annotated[Address, OptionHelp(WHERE, "that of the search")] = None
 
 
-class ResumeRequest(Retry, TimeLimit, TrialLimit, Continuation):
+class ResumeRequest(Retry, TimeLimit, Continuation):
     """A search to resume."""
 
     trials: Annotated[int, OptionHelp(SEARCHING)] = Field(0, ge=0)
@@ -590,7 +573,7 @@ def format_command(
     words = ["tune-calib", name]
     for key in field_names(model):
         value = getattr(request, key)
-        if value is None or value == model.model_fields[key].default or key in without:
+        if value is None or request.has_default(key) or key in without:
             continue
         if is_argument(model, key):
             words += map(str, _list_values(value))

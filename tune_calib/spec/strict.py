@@ -73,6 +73,9 @@ class Part(StrictModel):
             raise ValueError("must not be empty; leave it out")
         return value
 
+    def has_default(self, name: str) -> bool:
+        return bool(getattr(self, name) == type(self).model_fields[name].default)
+
 
 @dataclass(frozen=True)
 class Name:

@@ -29,8 +29,8 @@ from tune_calib.tuning.caption import describe_setting
 from tune_calib.tuning.folder import RunLocation, spent_s
 from tune_calib.tuning.ladder import LadderRun
 from tune_calib.tuning.search.run import SearchRun, count_suggestions
+from tune_calib.tuning.search.source import find_largest
 from tune_calib.tuning.search.stages import Stages
-from tune_calib.tuning.search.state import find_largest
 from tune_calib.tuning.work.jobs import RemainingWork, make_plan
 
 NETWORKS, HEADS, SEARCHES = "networks", "heads", "searches with a budget in hours"
@@ -90,8 +90,7 @@ def _find_needs_of_search(
 ) -> Needs:
     definition, candidates = run.definition, run.definition.candidates
     stages = Stages(definition)
-    baselines = [*candidates.baseline(), *stages.short_baselines]
-    baseline = {trial.spec.network_id for trial in baselines}
+    baseline = {trial.spec.network_id for trial in stages.all_baselines}
     networks = [spec for spec in networks if spec.network_id in baseline]
     counts = count_suggestions(run.out, run.location.study_storage, run.length)
     if hours is not None:
@@ -234,7 +233,7 @@ FEW_CALIB = 100
 
 def describe_run(run: LadderRun | SearchRun, work: RemainingWork, is_dry: bool = False) -> str:
     if run.location.replay:
-        path = run.location.replay["path"]
+        path = run.location.replay.path
         return f"{run.location.out}: {run.name}, replayed from {path}; no trial is trained"
     needs, sums = find_needs(run, work), Forecast(run.location)
     trained = sums.add(run, needs)

@@ -18,6 +18,7 @@ from filelock import FileLock, Timeout
 from tune_calib.errors import UserError
 from tune_calib.files.documents import hash_text
 from tune_calib.files.paths import AnyPath, lock_file, parse_path
+from tune_calib.results.manifests import ReplayRecord
 from tune_calib.results.tables import read_table
 from tune_calib.spec.names import IN_PROCESS, PROGRESS
 from tune_calib.spec.request import AblateRequest, CompareRequest, SearchRequest
@@ -64,7 +65,6 @@ class Provenance:
     gpus: float = 1.0  # of a trial, if the device is a GPU
     is_search: bool = False  # the test split is not read
     profile: bool = False  # networks write a profile of an epoch
-    trial_hours: float | None = None  # after which a trial that still trains crashes
     plugins: Sequence[dict[str, Any]] = ()  # that workers register, from ``Plugin.plain``
     versions: str = field(default_factory=versions)
     git_revision: str | None = field(default_factory=git_revision)
@@ -114,11 +114,10 @@ class RunLocation:
     profile: bool = False  # networks write a profile of an epoch
     dataset_title: str | None = None  # of the user's own data
     study_storage: str | None = None  # URL of a database; None for a journal file in the folder
-    replay: Mapping[str, str] = field(default_factory=dict)  # as in ``Provenance``
+    replay: ReplayRecord | None = None  # the table that answers its trials instead
     is_shared: bool = False  # any number of processes execute its jobs, without Ray
     among: AnyPath | None = None  # the folders ``AMONG/*/*`` may contain rows of the same trials
     deadline: Deadline = field(default_factory=Deadline)
-    trial_hours: float | None = None  # of a suggestion of a search
 
     @classmethod
     def of_request(
@@ -148,7 +147,6 @@ class RunLocation:
             is_shared=is_shared,
             among=among,
             deadline=Deadline(request.max_hours),
-            trial_hours=request.trial_hours if isinstance(request, SearchRequest) else None,
         )
 
     def build_provenance(self, **of_run: Any) -> Provenance:
@@ -161,8 +159,7 @@ class RunLocation:
             device=device,
             gpus=self.gpus,
             profile=self.profile,
-            replay=self.replay,
-            trial_hours=self.trial_hours,
+            replay=self.replay.location if self.replay else {},
             channel=uuid.uuid4().hex,
             **of_run,
         )

@@ -8,6 +8,7 @@ re-encoded folder of images, give trials with equal hashes and different numbers
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -159,18 +160,30 @@ def copy_rows(
         shifts = shifts.filter(pa.array(is_requested, pa.bool_()))
         if shifts.num_rows:
             write_table(out, "shifts", name, content=shifts)
-        rows = read_rows(folder, "trials", hashes).to_pylist()
-        for row in rows:
-            trial = trials[row["spec_hash"]]
-            row |= {"sweep": sweep, "ladder": ladder, "rung": trial.rung, "rung_label": trial.label}
-        tables: dict[TableName, list[dict[str, object]]] = {
-            "trials": rows,
-            "curves": read_rows(folder, "curves", hashes).to_pylist(),
-            "bins": read_rows(folder, "bins", hashes).to_pylist(),
-        }
-        write_results(out, name, tables, samples=read_rows(folder, "samples", hashes))
+        changes = {}
+        for spec_hash in hashes:
+            trial = trials[spec_hash]
+            labels = {"rung": trial.rung, "rung_label": trial.label}
+            changes[spec_hash] = {"sweep": sweep, "ladder": ladder, **labels}
+        copy_tables(folder, hashes, out, name, changes)
         names.append(name)
     return names
+
+
+def copy_tables(
+    folder: AnyPath,
+    hashes: Sequence[str],
+    out: AnyPath,
+    name: str,
+    changes: Mapping[str, Mapping[str, object]] = MappingProxyType({}),  # by spec hash
+) -> None:
+    """Copy the results of trials from another folder, with other values in some columns."""
+    tables: dict[TableName, list[dict[str, Any]]] = {}
+    for table in ("trials", "curves", "bins"):
+        tables[table] = read_rows(folder, table, hashes).to_pylist()
+    for row in tables["trials"]:
+        row |= changes.get(row["spec_hash"], {})
+    write_results(out, name, tables, samples=read_rows(folder, "samples", hashes))
 
 
 def read_rows(folder: AnyPath, table: TableName, hashes: Sequence[str]) -> pa.Table:

@@ -44,8 +44,8 @@ def plan_tuned(run: LadderRun, request: CompareRequest) -> Plan:
     assert request.tune is not None
     name = f"compare with tune={request.tune} metric={request.metric} guard={request.guard}"
     for option in ("tune_seeds", "race", "halving"):
-        if (value := getattr(request, option)) != CompareRequest.model_fields[option].default:
-            name += f" {option}={value}"
+        if not request.has_default(option):
+            name += f" {option}={getattr(request, option)}"
     budget = format_count(request.tune, "suggestion")
     metric = METRICS[request.metric].title
     title = f"Methods at published settings and tuned by {budget} each for {metric} on select"

@@ -12,7 +12,8 @@ from tune_calib.tuning.folder import Provenance
 from tune_calib.tuning.progress.tracker import Tracker
 from tune_calib.tuning.search.definition import Objective, SearchDefinition
 from tune_calib.tuning.search.run import open_state
-from tune_calib.tuning.search.state import SearchState, StudySource
+from tune_calib.tuning.search.source import StudySource
+from tune_calib.tuning.search.state import SearchState
 from tune_calib.tuning.search.study import SearchStudy
 from tune_calib.tuning.work.executor import OVER
 

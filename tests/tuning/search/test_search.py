@@ -25,7 +25,8 @@ from tune_calib.tuning.search.definition import (
     SearchDefinition,
     SuggestionResult,
 )
-from tune_calib.tuning.search.state import SearchState, StudySource
+from tune_calib.tuning.search.source import StudySource
+from tune_calib.tuning.search.state import SearchState
 from tune_calib.tuning.search.storage import open_storage
 from tune_calib.tuning.search.study import SearchStudy
 from tune_calib.tuning.work.jobs import make_plan

@@ -1,6 +1,5 @@
-"""Limits of the hours of a search and of each of its trials: what ends, and what continues."""
+"""Limits of the hours of a search: what ends, and what continues."""
 
-import json
 import time
 
 import pytest
@@ -9,7 +8,6 @@ import tune_calib
 from tests.support import QUICK, SETTINGS, here, rows
 from tests.tuning.ray.test_in_process import wrap_steps
 from tune_calib.results.manifests import SearchOutcome
-from tune_calib.results.tables import read_table
 
 pytestmark = pytest.mark.slow
 
@@ -81,37 +79,3 @@ def test_a_search_whose_time_is_over_before_its_baseline_has_no_page_and_continu
         )  # fmt: skip
     assert "is over" in results.stopped
     assert here("resume", out).returncode == 0
-
-
-def test_a_batch_of_heads_that_takes_too_long_crashes_and_can_be_retried(tmp_path, monkeypatch):
-    from tune_calib.tuning.work import workers
-
-    out, passed, now = tmp_path / "out", [0], time.monotonic
-    monkeypatch.setattr(time, "monotonic", lambda: now() + 3600 * passed[0])
-    report = workers.report_progress
-
-    def take_an_hour(step, *numbers, **named):
-        passed[0] += (step == "epoch" and "head" in str(named)) or 1
-        report(step, *numbers, **named)
-
-    monkeypatch.setattr(workers, "report_progress", take_an_hour)
-    command = [*SEARCH, "--trials", 2, "--out", out]
-    late = here(*command, "--trial-hours", 0.5)
-    assert late.returncode == 1, late.stderr
-    assert "2 trials crashed; first: tune_calib.errors.TrialTimeError: it took more" in late.stderr
-    assert f"tune-calib resume {out} --trial-hours 0.5 --retry crashed" in late.stderr
-    assert "2 trials crashed: tune_calib.errors.TrialTimeError" in late.stdout
-    assert [row["rung"] for row in rows(out)] == [-1]  # the baseline has no limit
-    again = here("resume", out, "--retry", "crashed", "--trial-hours", 9)
-    assert again.returncode == 0, again.stderr
-    assert "2 done, 2 crashed" in again.stdout
-
-
-def test_a_network_that_takes_too_long_crashes_before_its_next_epoch(tmp_path, slow_steps):
-    out = tmp_path / "out"
-    command = ["search", "ls", *QUICK[:2], "--trials", 2, "--address", "none", "--out", out]
-    late = here(*command, "--trial-hours", 3)
-    assert late.returncode == 1
-    assert read_table(out, "trials")["rung"].to_pylist() == [-1]
-    outcome = json.loads((out / "outcome.json").read_text())
-    assert [entry["status"] for entry in outcome["suggestions"]] == ["crashed"] * 2

@@ -30,7 +30,7 @@ from tune_calib.tuning.search.definition import SuggestionResult
 from tune_calib.tuning.search.evaluate import plan_evaluation
 from tune_calib.tuning.search.outcome import write_outcome
 from tune_calib.tuning.search.run import count_suggestions, load_search, open_state
-from tune_calib.tuning.search.state import StudySource
+from tune_calib.tuning.search.source import StudySource
 from tune_calib.tuning.search.storage import _Journal
 from tune_calib.tuning.search.study import SearchStudy, search_status
 
@@ -112,10 +112,10 @@ def test_a_lost_baseline_requires_a_resume(finished_search, tmp_path):
     state = reopened(finished_search, out)
     assert not state.is_over
     with pytest.raises(UserError, match=r"has no result; .* run tune-calib resume"):
-        _ = state.baseline
+        _ = state.baselines
     state.errors = {"network": "cannot write a.parquet: No space left on device"}
     with pytest.raises(UserError, match=r"crashed \(cannot write .* No space left") as error:
-        _ = state.baseline
+        _ = state.baselines
     assert "network.lr" not in str(error.value)
 
 

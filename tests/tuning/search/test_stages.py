@@ -14,8 +14,9 @@ from tune_calib.tuning.folder import Provenance
 from tune_calib.tuning.progress.tracker import Tracker
 from tune_calib.tuning.search.outcome import describe_rungs
 from tune_calib.tuning.search.run import open_state
+from tune_calib.tuning.search.source import StudySource
 from tune_calib.tuning.search.stages import Stages
-from tune_calib.tuning.search.state import SearchState, StudySource
+from tune_calib.tuning.search.state import SearchState
 
 NOISE = 0.02
 LENGTH = 27
@@ -66,7 +67,7 @@ def open_answered(out, question, files, **answers):
     state.files = files
     for name, value in answers.items():
         setattr(state, name, value)
-    for baseline in (*state.candidates.baseline(), *state.stages.short_baselines):
+    for baseline in state.stages.all_baselines:
         files[baseline.spec.hash] = row(seed=baseline.spec.network.seed, ece=0.5, accuracy=0.9)
     state.read_rows()
     return state

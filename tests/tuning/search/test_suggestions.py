@@ -13,7 +13,7 @@ from tune_calib.tuning.folder import Provenance
 from tune_calib.tuning.progress.tracker import Tracker
 from tune_calib.tuning.search import study as study_module
 from tune_calib.tuning.search.definition import Objective, SearchDefinition, SuggestionResult
-from tune_calib.tuning.search.state import StudySource
+from tune_calib.tuning.search.source import StudySource
 from tune_calib.tuning.search.storage import JOURNAL
 from tune_calib.tuning.search.study import SearchStudy
 from tune_calib.tuning.work.jobs import Job

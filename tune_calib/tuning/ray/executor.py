@@ -12,7 +12,7 @@ from ray.tune.search import Searcher
 from tune_calib.engine.machine import MOST_CHUNKS
 from tune_calib.errors import RefusedError
 from tune_calib.progress import report_progress
-from tune_calib.tuning.ray.trainables import LATE, REFUSED, JobTrainable, read_events
+from tune_calib.tuning.ray.trainables import REFUSED, JobTrainable, read_events
 from tune_calib.tuning.work.executor import Executor, Source, report_crashes
 from tune_calib.tuning.work.jobs import JobSource
 
@@ -43,12 +43,12 @@ class RayExecutor(Executor):
             if len(results) < part and not search_alg.to_repeat:
                 break
         # In the order of their suggestion; of a repeated job the last end counts.
-        errors: dict[str, Exception | str] = {}
+        errors: dict[str, Exception] = {}
         for name, error in zip(search_alg.names, ended, strict=False):
             errors.pop(name, None)
             if error is not None:
                 errors[name] = error
-        return report_crashes({**errors, **search_alg.late}, self.provenance.out)
+        return report_crashes(errors, self.provenance.out)
 
     def _tune(
         self, search_alg: "_SourceSearcher", part: int, at_once: int | None
@@ -97,7 +97,6 @@ class _SourceSearcher(Searcher):
         self.to_repeat: deque[tuple[str, dict[str, Any]]] = deque()
         self.repeats = 0
         self._first_ids: dict[str, str] = {}  # of repeated jobs: the trials that the source knows
-        self.late: dict[str, str] = {}  # causes by the name of a job
         self.failure: Exception | None = None
 
     def suggest(self, trial_id: str) -> Any:
@@ -176,11 +175,9 @@ class _Watcher(tune.Callback):
     def on_trial_result(
         self, iteration: int, trials: Any, trial: Any, result: dict[str, Any], **_: Any
     ) -> None:
-        self.executor.log_epoch(trial.config["job"], result)
+        self.executor.show(trial.config["job"], result)
 
     def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
-        if LATE in trial.last_result:
-            self.searcher.late[trial.config["job"]["name"]] = trial.last_result[LATE]
         self.executor.show_end(trial.config["job"], trial.last_result)
 
     def on_trial_error(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:

@@ -29,7 +29,7 @@ from ray import tune
 from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_get, _internal_kv_put
 
 from tune_calib.engine.machine import set_cores
-from tune_calib.errors import RefusedError, TrialTimeError
+from tune_calib.errors import RefusedError
 from tune_calib.files.paths import parse_path
 from tune_calib.progress import ProgressEvent, listening
 from tune_calib.spec import plugins
@@ -41,13 +41,13 @@ from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.settings import resolve_spec
 from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning.resolve import resolve_files
-from tune_calib.tuning.work.worker import DONE, Worker
+from tune_calib.tuning.work.executor import DONE
+from tune_calib.tuning.work.worker import Worker
 from tune_calib.tuning.work.workers import begin_job
 
 # Events pass through the key-value store of the Ray cluster, so that they need no file and no
 # actor. It has no public interface (Ray 2.59 and 2.60); if it fails, the view only shows less.
 REFUSED = "refused"  # key of the last report of a trial that refuses the whole run
-LATE = "late"  # the same of one that took too many hours
 _PREFIX = "tune_calib/events"
 _SEND_EVERY_S = 0.5
 
@@ -83,9 +83,6 @@ class JobTrainable(tune.Trainable):
         except RefusedError as error:
             self.cleanup()
             return {REFUSED: str(error), DONE: True}
-        except TrialTimeError as error:
-            self.cleanup()
-            return {LATE: f"TrialTimeError: {error}", DONE: True}
 
     @property
     def opened_worker(self) -> Worker:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from operator import itemgetter, le, mul
-from statistics import fmean, variance
+from statistics import fmean
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -32,14 +32,11 @@ from tune_calib.tuning.folder import hash_request
 
 @dataclass(frozen=True)
 class SuggestionResult:
-    """The result of a suggestion over all of its seeds."""
-
     # ``done``, the first other status, or ended early by ``race`` or ``halving``.
     status: Literal["done", "diverged", "crashed", "raced", "stopped"]
     values: tuple[float, ...] = ()  # mean of each metric over the seeds; empty unless done
     drop: float = math.nan  # mean loss of accuracy to the baseline of the same network seed
     at_chance: bool = False  # a trial has this flag, so that it cannot be chosen
-    variance: float = 0.0  # of the first metric between the seeds
 
 
 @dataclass(frozen=True)
@@ -77,9 +74,7 @@ class Objective:
         if not all(map(math.isfinite, values)):
             return SuggestionResult("diverged")
         at_chance = is_chance(row.get("flags") for row in complete_rows)
-        first = [row[column("select", self.metrics[0])] for row in complete_rows]
-        spread = variance(first) if len(first) > 1 else 0.0
-        return SuggestionResult("done", values, fmean(drops), at_chance, variance=spread)
+        return SuggestionResult("done", values, fmean(drops), at_chance)
 
     def excess(self, result: SuggestionResult) -> float:
         """Return how much the drop exceeds the guard; at most 0 within it."""
@@ -123,7 +118,6 @@ class Objective:
 
 
 def compute_means(rows: Sequence[Row], metrics: Iterable[str]) -> list[float]:
-    """Compute the mean of each metric on ``select`` over result rows."""
     return [fmean(map(itemgetter(column("select", name)), rows)) for name in metrics]
 
 
@@ -149,7 +143,6 @@ class SearchDefinition:
     replay: Mapping[str, str] = field(default_factory=dict)  # digest of a table, and the answer
     reuse: tuple[ReusedRecord, ...] = ()  # what it takes from earlier searches
     join: bool = False  # it consists of their suggestions
-    stop: bool = False  # ends when further suggestions may gain less than the noise
     race: bool = False  # further seeds only while a suggestion may be the best
     halving: int = 0  # the best 1/n of short schedules get n times as many epochs; 0: none
 
@@ -167,20 +160,11 @@ class SearchDefinition:
             "seeds": asdict(self.resolved.seeds),
             "objective": asdict(self.objective),
         }
-        if self.grid:
-            plain["grid"] = self.grid
-        if self.around:
-            plain["around"] = self.around
-        if self.replay:
-            plain["replay"] = self.replay
         if self.reuse:
             plain |= {"reuse": [record.plain() for record in self.reuse], "join": self.join}
-        if self.stop:
-            plain["stop"] = True
-        if self.race:
-            plain["race"] = True
-        if self.halving:
-            plain["halving"] = self.halving
+        for name in ("grid", "around", "replay", "race", "halving"):
+            if value := getattr(self, name):
+                plain[name] = value
         # With another version of a plug-in it is another search, also in a database.
         if contents := self.plugins:
             plain["plugins"] = sorted(contents)
@@ -256,7 +240,6 @@ class SearchDefinition:
             replay=record.replay,
             reuse=tuple(record.reuse),
             join=record.join,
-            stop=record.stop,
             race=record.race,
             halving=record.halving,
         )
@@ -343,7 +326,6 @@ class Candidates:
         return points
 
     def trials(self, point: Point, number: int) -> list[PlannedTrial]:
-        """Build the trials of a point, one for each pair of seeds."""
         return self._plan(self.rung(point), number, f"trial {number}")
 
     def baseline(self, epochs: int | None = None) -> list[PlannedTrial]:

@@ -23,6 +23,7 @@ from tune_calib.spec.space import Point
 from tune_calib.tuning.folder import RunLocation
 from tune_calib.tuning.reuse import SHARED
 from tune_calib.tuning.search.definition import SearchDefinition
+from tune_calib.tuning.search.rules import Halving
 from tune_calib.tuning.search.state import SearchState
 
 NO_ROW = "no result row was written"
@@ -43,7 +44,9 @@ def write_outcome(state: SearchState, location: RunLocation, stopped: str | None
     if chosen is not None and not location.replay:
         point = state.study.suggestion(chosen).params
         command = format_choice(state.definition, location, point) or None
-    old = _read_old(state)
+    old = None
+    with contextlib.suppress(DamagedFileError, FileNotFoundError):
+        old = SearchOutcome.read(state.out)
     causes = {entry.number: entry.crashes for entry in old.suggestions} if old else {}
     records = [_build_record(state, suggestion, causes) for suggestion in suggestions]
     if stopped is None:
@@ -64,16 +67,9 @@ def write_outcome(state: SearchState, location: RunLocation, stopped: str | None
         importance=compute_importance(state),
         command=command,
         stopped=stopped,
-        stop=state.study.stop,
         reused=sorted(reused["spec_hash"].to_pylist()),
     )
     outcome.write(state.out)
-
-
-def _read_old(state: SearchState) -> SearchOutcome | None:
-    with contextlib.suppress(DamagedFileError, FileNotFoundError):
-        return SearchOutcome.read(state.out)
-    return None
 
 
 def _build_record(
@@ -91,7 +87,7 @@ def _build_record(
     if state.definition.halving:
         stages = state.hashes_by_stage(suggestion)[: state.count_passed(suggestion)]
         specs, shorter = stages[-1], list(chain.from_iterable(stages[:-1]))
-    record = SuggestionRecord(
+    return SuggestionRecord(
         number=suggestion.number,
         status=result.status,
         point=dict(suggestion.params),
@@ -99,16 +95,17 @@ def _build_record(
         is_within=is_within,
         specs=specs,
         crashes=crashes or causes.get(suggestion.number, []),
+        shorter=shorter,
     )
-    return record.model_copy(update={"shorter": shorter}) if shorter else record
 
 
 def describe_rungs(state: SearchState) -> list[str]:
     """Describe how well the short schedules of a search predict the longer ones."""
     if not state.definition.halving:
         return []
-    lines, taus = [], state.compute_taus(state.results)
-    for (short, long), tau in zip(pairwise(state.stages.rungs), taus, strict=True):
+    rule, lines = state.build_rule(state.results), []
+    assert isinstance(rule, Halving)
+    for (short, long), tau in zip(pairwise(state.stages.rungs), rule.taus, strict=True):
         line = f"ranks at {short} and {long} epochs: tau {tau.value:.2f} ({tau.pairs} promoted)"
         if tau.is_chance:
             line += "; it is not above chance, so no more are promoted"

@@ -38,8 +38,6 @@ _STEP_SEEDS = Seeds((2000, 2001), (2000, 2001), is_paired=True)
 
 @dataclass(frozen=True)
 class SearchPath:
-    """The path of a finished search."""
-
     search: SearchRun
     published: Point
     choice: SearchEvaluated
@@ -154,7 +152,6 @@ class SearchPath:
         )
 
     def build(self, results: Sequence[Result]) -> LadderRun:
-        """Build the run that follows finished steps."""
         order: list[str] = []
         for _ in results:
             order.append(self.choose(self.build_step(order), order))
@@ -163,7 +160,6 @@ class SearchPath:
 
 
 def plan_path(request: AblateRequest, command: str) -> Plan:
-    """Plan the steps of a path, and the run of its points."""
     search = load_search(parse_path(str(request.path)), None, request.address)
     space, metrics = search.definition.candidates.space, search.definition.objective.metrics
     if (search.out / SEARCH_EVALUATED).exists():  # the choice is on record, also without the study

@@ -40,7 +40,6 @@ class Race:
         results: Mapping[int, SuggestionResult],
         passed: Mapping[int, Passed],
     ) -> None:
-        """Read the results of the visible suggestions, and those of their stages."""
         self.objective = objective
         complete = [n for n, r in results.items() if r.status == "done" and not r.at_chance]
         within = objective.within_guard(results)
@@ -68,7 +67,6 @@ class Race:
         return np.array([losses, [result.drop for result in stages]])
 
     def select(self, stages: Mapping[int, Passed], batch_size: int) -> list[int]:
-        """Return the suggestions that go on."""
         return [number for number, passed in stages.items() if not self.excludes(passed)]
 
     def excludes(self, stages: Passed) -> bool:
@@ -108,7 +106,6 @@ class Tau(NamedTuple):
 
 
 def compute_taus(objective: Objective, passed: Iterable[Passed], rungs: int) -> list[Tau]:
-    """Compute the agreement between each rung and the next one."""
     from scipy.stats import kendalltau  # slow to import
 
     pairs: list[list[list[float]]] = [[] for _ in range(rungs - 1)]
@@ -136,12 +133,12 @@ class Halving:
 
     def select(self, stages: Mapping[int, Passed], batch_size: int) -> list[int]:
         """Return the suggestions that go on, of a bracket of some size."""
-        ranked, rung = [], max(map(len, stages.values()))
-        for number, passed in stages.items():
-            if passed[-1].status == "done" and not self.taus[rung - 1].is_chance:
-                ranked.append((self.objective.rank(passed[-1]), number))
-        count = max(1, batch_size // self.factor**rung)
-        return [number for _, number in sorted(ranked)[:count]]
+        rung = max(map(len, stages.values()))
+        if self.taus[rung - 1].is_chance:
+            return []
+        ends = {number: passed[-1] for number, passed in stages.items()}
+        ranked = [(self.objective.rank(r), n) for n, r in ends.items() if r.status == "done"]
+        return [n for _, n in sorted(ranked)[: max(1, batch_size // self.factor**rung)]]
 
     def estimate(self, stages: Passed) -> SuggestionResult:
         """Return what the sampler reads: the lowest rung, which every suggestion has."""

@@ -1,23 +1,22 @@
 """A search in a run folder, and how its baseline and its suggestions are executed."""
 
-import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from analysis.search.load import load_search as read_results
 from tune_calib.console import echo
 from tune_calib.engine.head_batch import HEAD_THREADS
-from tune_calib.errors import DamagedFileError, UserError
+from tune_calib.errors import UserError
 from tune_calib.files.paths import AnyPath, expand_path, parse_path
-from tune_calib.results.folders import describe_unloaded, read_identity, read_search_manifest
+from tune_calib.results.folders import describe_unloaded, read_search_manifest
 from tune_calib.results.manifests import VERSION, CommandRecord, ReplayRecord, SearchManifest
 from tune_calib.spec import plugins
 from tune_calib.spec.ladder import PlannedTrial
-from tune_calib.spec.names import IN_PROCESS, JOURNAL, REUSED, SEARCH_EVALUATED, SEARCH_MANIFEST
+from tune_calib.spec.names import IN_PROCESS, SEARCH_MANIFEST
 from tune_calib.spec.plugins import Plugin
 from tune_calib.spec.request import SearchRequest
 from tune_calib.spec.resolved import ResolvedRequest, refuse_large
@@ -25,22 +24,16 @@ from tune_calib.spec.samplers import SAMPLERS
 from tune_calib.spec.space import Point
 from tune_calib.text import format_count, mask_url
 from tune_calib.tuning.caption import origin_records, titles
-from tune_calib.tuning.folder import (
-    Provenance,
-    Result,
-    RunLocation,
-    build_foreign_error,
-    done,
-    refuse_foreign,
-)
+from tune_calib.tuning.folder import Provenance, Result, RunLocation, done
 from tune_calib.tuning.progress.tracker import Tracker
 from tune_calib.tuning.resolve import resolve_files
 from tune_calib.tuning.reuse import Copies
-from tune_calib.tuning.search.definition import Candidates, Objective, SearchDefinition, list_hashes
+from tune_calib.tuning.search.definition import Objective, SearchDefinition
+from tune_calib.tuning.search.manifest import extend_manifest, list_first_specs, refuse_other_specs
 from tune_calib.tuning.search.outcome import NO_ROW, describe_rungs, write_outcome
+from tune_calib.tuning.search.source import StudySource
 from tune_calib.tuning.search.stages import Stages
-from tune_calib.tuning.search.state import SearchState, StudySource
-from tune_calib.tuning.search.stop import refuse_stop
+from tune_calib.tuning.search.state import SearchState
 from tune_calib.tuning.search.storage import find_storage, lost_database
 from tune_calib.tuning.search.study import SearchStudy
 from tune_calib.tuning.search.warm import find_reusable, read_earlier, store_rows
@@ -51,8 +44,6 @@ from tune_calib.tuning.work.jobs import JobSource, RemainingWork, make_plan, res
 
 @dataclass(frozen=True)
 class SearchRun:
-    """A search in a run folder."""
-
     is_search: ClassVar = True
     records: ClassVar[tuple[()]] = ()
 
@@ -73,7 +64,6 @@ class SearchRun:
 
     @cached_property
     def name(self) -> str:
-        """Return the value of the column ``ladder`` of its rows."""
         return f"search {self.definition.method}"
 
     @cached_property
@@ -82,17 +72,17 @@ class SearchRun:
 
     @cached_property
     def planned_trials(self) -> list[PlannedTrial]:
-        """List the trials of the baseline and of the method's defaults."""
-        candidates, shorter = self.definition.candidates, Stages(self.definition).short_baselines
-        return [*candidates.baseline(), *shorter, *candidates.trials({}, 0)]
+        defaults = self.definition.candidates.trials({}, 0)
+        return [*Stages(self.definition).all_baselines, *defaults]
 
     def check(self) -> None:
-        definition = self.definition
-        if definition.replay:
-            from tune_calib.tuning.search.replay import check_table  # imports scikit-learn
+        definition, location = self.definition, self.location
+        method, space = definition.method, definition.candidates.space
+        if location.replay:
+            from tune_calib.tuning.work.replay import load_table  # imports scikit-learn
 
-            check_table(definition, self.location.replay["path"])
-        location = self.location
+            table, digest = load_table(location.replay.path), definition.replay["table"]
+            table.refuse_other(digest, method, space.settings, definition.objective.metrics)
         is_alone = not (location.uses_ray or location.is_shared)
         if location.gpus and is_alone and self.at_once > 1:
             raise UserError(
@@ -100,61 +90,17 @@ class SearchRun:
                 setting="at_once",
             )
         refuse_large(self.length * len(self.resolved.seeds.pairs()))
-        method = definition.method
-        if not definition.candidates.space.settings:
+        if not space.settings:
             raise UserError(
                 f"every setting in the space of {method} is fixed, so nothing is left to search; "
                 f"leave one out, or run tune-calib compare {method}"
             )
-        if definition.stop:
-            refuse_stop(definition)
         if definition.grid:  # values of a user may not fit together
             for point in definition.points:
                 definition.candidates.trials(point, 0)
 
     def build_manifest(self) -> SearchManifest:
-        """Build the manifest of its folder, which extends an existing one by further trials."""
-        new, out = self.new_manifest, self.out
-        old = find_manifest(out)
-        if old is None:
-            identity = read_identity(out)
-            if identity is None:
-                refuse_foreign(out, SEARCH_MANIFEST, JOURNAL, REUSED)
-            elif identity != new.search:
-                raise build_foreign_error(out, "search", f"its {SEARCH_MANIFEST} is lost")
-            if (out / SEARCH_EVALUATED).exists():
-                raise UserError(f"{out} was evaluated on test, and its {SEARCH_MANIFEST} is lost")
-            return new
-        if old.search != new.search:
-            old_fields, new_fields = old.question.plain(), new.question.plain()
-            keys = [key for key in new_fields if old_fields.get(key) != new_fields[key]]
-            why = f", which differs in {', '.join(keys)}"
-            if keys == ["defaults"]:
-                why += ": its recipe has changed meanwhile; tune-calib resume keeps the old one"
-            raise build_foreign_error(out, "search", old.command, why=why)
-        recorded = old.study_storage and mask_url(old.study_storage)
-        if recorded != new.study_storage:
-            raise UserError(
-                f"the study of {out} is stored in {recorded or 'its journal file'}; name the same "
-                "`study_storage`"
-            )
-        if (out / SEARCH_EVALUATED).exists():
-            raise UserError(
-                f"{out} was evaluated on test, which ends its search; name another `out`"
-            )
-        commands = old.commands
-        if new.trials > old.trials:
-            if commands[-1].command == new.command:  # an experiment file or a budget that grew
-                commands = commands[:-1]
-            commands = [*commands, CommandRecord(command=new.command, trials=new.trials)]
-        further: dict[str, Any] = {
-            "command": old.command,  # the first one, which the page shows
-            "commands": commands,
-            "trials": max(old.trials, new.trials),
-        }
-        if records := {record.name: record for record in [*old.plugins, *new.plugins]}:
-            further["plugins"] = list(records.values())
-        return new.model_copy(update=further).over(old)
+        return extend_manifest(self.new_manifest, self.out)
 
     @cached_property
     def new_manifest(self) -> SearchManifest:
@@ -162,12 +108,6 @@ class SearchRun:
         store = None
         if location.store != location.out / "store":
             store = str(location.store.resolve())
-        further: dict[str, Any] = {}
-        if location.replay:
-            from tune_calib.tuning.work.replay import load_table  # imports scikit-learn
-
-            r2 = load_table(location.replay["path"]).record.r2
-            further["replay"] = ReplayRecord(**location.replay, r2=r2)
         return SearchManifest(
             version=VERSION,
             search=definition.identity,
@@ -183,9 +123,9 @@ class SearchRun:
             gpus=location.gpus,
             at_once=self.at_once,
             study_storage=location.study_storage and mask_url(location.study_storage),
+            replay=location.replay,
             titles=titles(definition.candidates.baseline(), location),
             **origin_records(self.resolved, self.plugins),
-            **further,
         )
 
     def read_files(self, is_dry: bool) -> "SearchRun":
@@ -204,8 +144,6 @@ class SearchRun:
             )
         definition = replace(self.definition, resolved=resolved)
         records = tuple(read_earlier(path, definition) for path in self.earlier)
-        if not records:
-            return replace(self, definition=definition)
         definition = replace(definition, reuse=records)
         length = len(definition.points) if definition.join else self.length
         return replace(self, definition=definition, length=length)
@@ -220,9 +158,9 @@ class SearchRun:
 
     def plan(self, reads_shifts: bool = True) -> RemainingWork:
         """Plan the baseline and the defaults that have no row; the study knows the rest."""
-        is_begun = (self.out / SEARCH_MANIFEST).exists()  # it may be over and need nothing
-        needs = [] if is_begun else self.needs
-        plan = make_plan(self.planned_trials, done(self.out))
+        plan, needs = make_plan(self.planned_trials, done(self.out)), self.needs
+        if (self.out / SEARCH_MANIFEST).exists():  # it may be over and need nothing
+            needs = []
         return replace(plan, needs=needs, is_search=True)
 
     @property
@@ -250,17 +188,15 @@ class SearchRun:
         state.reusable = find_reusable(definition, self.out, copies)
         baseline = definition.candidates.baseline()
         if definition.join or definition.candidates.kind == "network":  # heads need the network
-            missing = {t.spec.hash: t for t in baseline if t.spec.hash not in state.rows}
-            state.take_reusable(missing)
-        work = make_plan([*baseline, *state.stages.short_baselines], set(state.rows))
+            state.take_reusable([t for t in baseline if t.spec.hash not in state.rows])
+        work = make_plan(state.stages.all_baselines, set(state.rows))
         deadline = self.location.deadline
         if work.networks:
-            unlimited = replace(provenance, trial_hours=None)  # no suggestion goes without it
-            yield JobSource("baseline", work.networks, unlimited, work.head_batches, deadline.time)
+            yield JobSource("baseline", work.networks, provenance, work.head_batches, deadline.time)
         state.read_rows()
         if deadline.is_over:
             return
-        _ = state.baseline  # refuses a failed baseline before any suggestion
+        _ = state.baselines  # refuses a failed baseline before any suggestion
         is_ordered = not self.location.uses_ray
         yield StudySource(state, provenance, self.at_once, tracker, is_ordered=is_ordered)
 
@@ -278,37 +214,6 @@ class SearchRun:
         return Result(crashed, stopped, state)
 
 
-def find_manifest(out: AnyPath) -> SearchManifest | None:
-    """Read the manifest of the search in a folder; None if it is missing or damaged."""
-    with contextlib.suppress(DamagedFileError, FileNotFoundError):
-        return SearchManifest.read(out)
-    return None
-
-
-def list_first_specs(candidates: Candidates) -> dict[str, list[str]]:
-    """List the spec hashes of baseline and defaults, which versions may change."""
-    point = next(iter(candidates.first()), {})  # of suggestion 0, as in rows
-    return {
-        "baseline": list_hashes(candidates.baseline()),
-        "defaults": list_hashes(candidates.trials(point, 0)),
-    }
-
-
-def refuse_other_specs(out: AnyPath, candidates: Candidates) -> None:
-    """Refuse to continue a search whose trials have other settings in this version."""
-    old = find_manifest(out)
-    if old is None:
-        return
-    new_specs = list_first_specs(candidates)
-    for name, text in (("baseline", "the baseline"), ("defaults", f"{candidates.method} itself")):
-        if not set(old.specs[name]) <= set(new_specs[name]):
-            raise UserError(
-                f"{out}: this search began with a version that gave {text} other settings, and "
-                "trials of both cannot be mixed; continue with that version, or search in a new "
-                "`out`"
-            )
-
-
 def build_search_run(request: SearchRequest, resolved: ResolvedRequest, command: str) -> SearchRun:
     """Build the run of a resolved request; the files that it names are not read yet."""
     location = RunLocation.of_request(request, command)
@@ -317,13 +222,14 @@ def build_search_run(request: SearchRequest, resolved: ResolvedRequest, command:
         raise UserError(f"{request.around} has no chosen settings", "around")
     replayed: dict[str, str] = {}
     if request.replay:
-        from tune_calib.tuning.search.replay import read_request
         from tune_calib.tuning.work.replay import load_table
 
         path, answer = str(expand_path(request.replay).resolve()), request.replay_answer
-        replayed = {"table": load_table(path).digest, "answer": answer}
-        resolved = read_request(path, resolved.seeds)
-        location = replace(location, address=IN_PROCESS, replay={"path": path, "answer": answer})
+        table = load_table(path)
+        replayed = {"table": table.digest, "answer": answer}
+        resolved = table.record.resolve(resolved.seeds)
+        record = ReplayRecord(path=path, answer=answer, r2=table.record.r2)
+        location = replace(location, address=IN_PROCESS, replay=record)
     definition = SearchDefinition(
         method=request.method,
         resolved=resolved,
@@ -335,7 +241,6 @@ def build_search_run(request: SearchRequest, resolved: ResolvedRequest, command:
         around=center,
         replay=replayed,
         join=request.join,
-        stop=request.stop,
         race=request.race,
         halving=request.halving or 0,
     )
@@ -352,7 +257,6 @@ def build_search_run(request: SearchRequest, resolved: ResolvedRequest, command:
 
 
 def count_at_once(definition: SearchDefinition, location: RunLocation) -> int:
-    """Count the trials of a search that this machine runs in parallel."""
     if location.replay:  # answers take milliseconds
         return 1
     threads = definition.candidates.trials({}, 0)[0].spec.network.threads
@@ -370,16 +274,15 @@ def load_search(out: AnyPath, study_storage: str | None, address: str | None = N
         out=out,
         store=parse_path(manifest.store) if manifest.store else out / "store",
         data_root=Path(manifest.data_root) if manifest.data_root else None,
-        address=address or manifest.address,
+        address=IN_PROCESS if manifest.replay else address or manifest.address,
         gpus=ceil(manifest.gpus) if address == IN_PROCESS else manifest.gpus,
         command=manifest.command,
         dataset_title=manifest.titles.get(
             definition.resolved.overrides.get("data", {}).get("dataset", "")
         ),
         study_storage=find_storage(out, study_storage, manifest.study_storage),
+        replay=manifest.replay,
     )
-    if manifest.replay:
-        location = replace(location, address=IN_PROCESS, replay=manifest.replay.location)
     at_once = manifest.at_once
     if address is not None and (address == IN_PROCESS) != (manifest.address == IN_PROCESS):
         at_once = count_at_once(definition, location)
@@ -419,5 +322,5 @@ def write_outcome_so_far(out: AnyPath, study_storage: str | None) -> None:
     with lost_database(run.location.study_storage):
         state = open_state(run, is_read_only=True)
         state.settle_ended()
-        _ = state.baseline  # refuses a failed baseline
+        _ = state.baselines  # refuses a failed baseline
         write_outcome(state, run.location)

@@ -6,10 +6,9 @@ from itertools import chain
 
 from tune_calib.errors import UserError
 from tune_calib.spec.ladder import PlannedTrial
-from tune_calib.spec.names import SHORT_BASELINE
 from tune_calib.spec.samplers import SAMPLERS
 from tune_calib.spec.space import Point
-from tune_calib.tuning.search.definition import Candidates, SearchDefinition
+from tune_calib.tuning.search.definition import Candidates, SearchDefinition, list_hashes
 
 MOST_RUNGS, LEAST_EPOCHS = 3, 3
 
@@ -26,7 +25,6 @@ class Stages:
 
     @cached_property
     def sizes(self) -> list[int]:
-        """Return the number of trials of each stage."""
         return list(map(len, self.list_trials({}, 0)))
 
     @property
@@ -71,7 +69,6 @@ class Stages:
         )
 
     def list_trials(self, point: Point, number: int) -> list[list[PlannedTrial]]:
-        """List the trials of a point by stage."""
         if self.rungs:
             name = f"{self.slot}.epochs"
             return [self.candidates.trials({**point, name: n}, number) for n in self.rungs]
@@ -102,9 +99,10 @@ class Stages:
         return [*shorter, complete]
 
     @property
-    def short_baselines(self) -> list[PlannedTrial]:
-        trials = chain.from_iterable(self.baselines)
-        return [trial for trial in trials if trial.rung == SHORT_BASELINE]
+    def all_baselines(self) -> list[PlannedTrial]:
+        """List the trials of the baseline, the complete ones before the short ones."""
+        trials = [*self.baselines[-1], *chain.from_iterable(self.baselines)]
+        return list(dict(zip(list_hashes(trials), trials, strict=True)).values())
 
     def is_exempt(self, point: Point) -> bool:
         """Return whether a point passes all stages in any case.

@@ -28,7 +28,7 @@ from tune_calib.determinism import child_seed
 from tune_calib.errors import DamagedFileError, RefusedError, UserError
 from tune_calib.files.paths import AnyPath
 from tune_calib.results.folders import read_search_manifest
-from tune_calib.results.manifests import SearchOutcome, StopRecord
+from tune_calib.results.manifests import SearchOutcome
 from tune_calib.results.selection import find_lost
 from tune_calib.results.tables import read_table
 from tune_calib.spec.names import SEARCH_EVALUATED
@@ -37,12 +37,10 @@ from tune_calib.spec.space import Choice, Point
 from tune_calib.text import format_count
 from tune_calib.tuning.search.definition import SearchDefinition, SuggestionResult, restrict_space
 from tune_calib.tuning.search.stages import Stages
-from tune_calib.tuning.search.stop import VARIANCE, check_stop
 from tune_calib.tuning.search.storage import find_storage, lost_database, open_storage
 
 STATUS = "status"
 RETRY_OF = "retry_of"
-STOP = "stop"  # attribute of the study
 PASSED = "stages"  # stages that a suggestion has passed, in a search with several
 HIDDEN = "hidden"  # earlier suggestions without a result when one on networks was drawn
 GUARD = "accuracy"
@@ -122,44 +120,24 @@ class SearchStudy:
         visible: Study | None = None
         for number in numbers:
             if number >= len(trials):
-                if len(tried) >= self._space.size or self.stop is not None:
+                if len(tried) >= self._space.size:
                     break
                 if visible is None:
                     self._refuse_taken()
                     visible = self._copy(trials, first_hidden)
-                if self._stops(trials[:first_hidden], number - retries):
-                    break
                 first = self._definition.points[number - retries :][:1]
                 trials.append(self._suggest(visible, number, first, tried))
                 tried |= _find_points(trials[number:])
             suggestions.append(trials[number])
         return suggestions
 
-    @property
-    def stop(self) -> StopRecord | None:
-        """Return why the search was stopped; a decision is kept, whatever ends later."""
-        record = self._study.user_attrs.get(STOP)
-        return None if record is None else StopRecord(**record)
-
-    def _stops(self, trials: Sequence[FrozenTrial], length: int) -> bool:
-        """Check the rule of stopping before a new suggestion on the results that it can see."""
-        if not self._definition.stop:
-            return False
-        done = [t for t in trials if status_of(t) == "done" and t.constraints[GUARD] <= 0]
-        record = check_stop(self._definition, done, length)
-        if record is not None:
-            self._study.set_user_attr(STOP, record.plain())
-        return record is not None
-
     def _copy(self, trials: Sequence[FrozenTrial], first_hidden: int | None) -> Study:
-        """Return a study in memory in which the trials from ``first_hidden`` on look open."""
-        if first_hidden is None:
-            first_hidden = len(trials)
-        copied = self._copied
-        # Copying thousands of trials takes as long as drawing, so that a copy is kept.
-        if copied is None or not copied.precedes(trials, first_hidden):
+        shown, copied = trials[:first_hidden], self._copied
+        # Copying thousands of trials takes as long as drawing, so that a copy is kept, unless it
+        # has more trials, since a sampler repeated a point, or shows results that are hidden now.
+        if copied is None or copied.count != len(trials) or copied.shown > len(shown):
             copied = self._copied = _Copy(self._objective.directions, trials)
-        copied.show(trials[:first_hidden])
+        copied.show(shown)
         return copied.study
 
     def _suggest(
@@ -171,10 +149,9 @@ class SearchStudy:
         points = first
         if self._sampler.is_sequence and not points:
             points = self._space.sobol(1, self._definition.sampler_seed, first=number)
-        attributes = {}
-        if self._stages.count > 1 and self._stages.slot == "network":
-            open_trials = visible.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
-            attributes[HIDDEN] = [trial.number for trial in open_trials]
+        has_stages = self._stages.count > 1 and self._stages.slot == "network"
+        if has_stages:
+            hidden = visible.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
         for point in points:
             visible.enqueue_trial(dict(point))
         for draw in itertools.count():
@@ -191,8 +168,8 @@ class SearchStudy:
             if first or frozenset(trial.params.items()) not in tried:
                 break
             visible.tell(trial.number, state=TrialState.FAIL)  # which no sampler reads
-        for name, value in attributes.items():
-            trial.set_user_attr(name, value)
+        if has_stages:
+            trial.set_user_attr(HIDDEN, [trial.number for trial in hidden])
         self._study.add_trial(trial)
         return self._trials()[number]  # the copy may have another number
 
@@ -215,8 +192,6 @@ class SearchStudy:
             trial.set_user_attr(PASSED, passed)
         observed = observed or result
         if observed.status == "done":
-            if self._definition.stop:
-                trial.set_user_attr(VARIANCE, result.variance)
             if GUARD not in trial.constraints:
                 trial.set_constraint(GUARD, self._objective.excess(observed))
             self._study.tell(number, observed.values)
@@ -244,8 +219,6 @@ class SearchStudy:
         trials = self._trials()
         retries = _count_retries(trials)
         length = self._stages.fill_brackets(length)
-        if self.stop is not None:
-            length = min(length, self.stop.length)
         if self._sampler.tries_grid:
             length = min(length, len(self._definition.points))
         if self._space.size < math.inf:
@@ -295,22 +268,20 @@ class _Copy:
     def __init__(
         self, directions: Sequence[Literal["minimize", "maximize"]], trials: Iterable[FrozenTrial]
     ) -> None:
-        self._storage, self._shown = InMemoryStorage(), 0
+        self._storage, self.shown = InMemoryStorage(), 0
         self.study = optuna.create_study(
             storage=self._storage, study_name="copy", directions=directions
         )
         self.study.add_trials(map(_reopen, trials))
         self._id = self._storage.get_study_id_from_name("copy")
 
-    def precedes(self, trials: Sequence[FrozenTrial], first_hidden: int) -> bool:
-        """Return whether it has these trials, and shows no result that is hidden now."""
-        # It has more trials if a sampler repeated a point.
-        count = self._storage.get_n_trials(self._id)
-        return count == len(trials) and self._shown <= first_hidden
+    @property
+    def count(self) -> int:
+        return self._storage.get_n_trials(self._id)
 
     def show(self, trials: Sequence[FrozenTrial]) -> None:
         """Copy the results of the first trials that have ended since the last time."""
-        self._shown = len(trials)
+        self.shown = len(trials)
         copies = self.study.get_trials(deepcopy=False)
         for trial in trials:
             if trial.state.is_finished() and not copies[trial.number].state.is_finished():
@@ -380,9 +351,7 @@ def search_status(out: AnyPath, study_storage: str | None = None, is_running: bo
         has_lost = bool(find_lost(SearchOutcome.read(out), rows["spec_hash"].to_pylist()))
     suggestions = f"{ended} of {planned} suggestions ended ({format_counts(states)})"
     lines = [f"{out}: {suggestions}; {trials}"]
-    if study.stop is not None:
-        lines.append(f"it stopped after {planned} of {manifest.trials} suggestions")
-    elif planned < manifest.trials:
+    if planned < manifest.trials:
         lines.append(f"{manifest.trials} were requested, but there are no more points")
     if (out / SEARCH_EVALUATED).exists():
         lines.append(f"evaluated on test: {out / 'evaluation'}")

@@ -6,31 +6,24 @@ depend on the earlier folders any more. The hash of the content is part of its i
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from analysis.search.load import SearchResults, load_search
 from tune_calib.errors import UserError
 from tune_calib.files.documents import hash_text
 from tune_calib.files.paths import AnyPath, parse_path
-from tune_calib.results.columns import TableName
 from tune_calib.results.manifests import ReusedRecord
-from tune_calib.results.tables import NUMBERS, read_table, write_results
+from tune_calib.results.tables import NUMBERS, read_table
 from tune_calib.spec.names import REUSED
 from tune_calib.spec.samplers import SAMPLERS
-from tune_calib.tuning.reuse import COLUMNS, Copies, read_rows
-from tune_calib.tuning.search.definition import SearchDefinition
+from tune_calib.tuning.reuse import COLUMNS, Copies, copy_tables
+from tune_calib.tuning.search.definition import SearchDefinition, SuggestionResult
 
 BEST = 5  # points of an earlier search that a new one tries first
+Reusable = Mapping[str, tuple[AnyPath, str | None]]
+"""Rows of earlier searches by spec hash: the folder and the plug-ins of each."""
+
 _OF_TRIALS = ("seeds", "given", "defaults", "recipe", "own_recipes")
-
-
-@dataclass(frozen=True)
-class Reusable:
-    """A row of an earlier search."""
-
-    folder: AnyPath
-    plugins: str | None
 
 
 def read_earlier(path: str, definition: SearchDefinition) -> ReusedRecord:
@@ -80,13 +73,13 @@ def _hash_content(rows: Sequence[Mapping[str, Any]]) -> str:
 def _list_best(search: SearchResults, definition: SearchDefinition) -> list[dict[str, Any]]:
     if SAMPLERS[definition.sampler].tries_grid:
         return []
-    objective, keys = definition.objective, dict[int, tuple[float, ...]]()
+    objective, results = definition.objective, dict[int, SuggestionResult]()
     means = [search.table(metric).set_index("number")["mean"] for metric in objective.metrics]
     points = {entry.number: entry.point for entry in search.outcome.suggestions if entry.is_within}
     for number in points:
-        losses = [sign * mean[number] for sign, mean in zip(objective.signs, means, strict=True)]
-        keys[number] = (*(round(loss, 12) for loss in losses), number)
-    return [points[number] for number in sorted(points, key=keys.__getitem__)[:BEST]]
+        results[number] = SuggestionResult("done", tuple(mean[number] for mean in means))
+    best = sorted(points, key=lambda number: (objective.losses(results[number]), number))[:BEST]
+    return [points[number] for number in best]
 
 
 def store_rows(folder: AnyPath, record: ReusedRecord, out: AnyPath) -> None:
@@ -97,29 +90,21 @@ def store_rows(folder: AnyPath, record: ReusedRecord, out: AnyPath) -> None:
     rows = _list_rows(folder)
     if _hash_content(rows) != record.content:
         raise UserError(f"{folder} has changed meanwhile; repeat the command")
-    hashes = [row["spec_hash"] for row in rows]
-    tables: dict[TableName, list[dict[str, Any]]] = {
-        "trials": read_rows(folder, "trials", hashes).to_pylist(),
-        "curves": read_rows(folder, "curves", hashes).to_pylist(),
-        "bins": read_rows(folder, "bins", hashes).to_pylist(),
-    }
-    write_results(target, "all", tables, samples=read_rows(folder, "samples", hashes))
+    copy_tables(folder, [row["spec_hash"] for row in rows], target, "all")
 
 
-def find_reusable(
-    definition: SearchDefinition, out: AnyPath, copies: Copies
-) -> dict[str, Reusable]:
-    """Find the stored rows by spec hash, of equal trials that of the search named first.
+def find_reusable(definition: SearchDefinition, out: AnyPath, copies: Copies) -> Reusable:
+    """Find the stored rows, of equal trials that of the search named first.
 
     Raises:
         UserError: They are of another copy of the data.
     """
-    reusable: dict[str, Reusable] = {}
+    reusable: dict[str, tuple[AnyPath, str | None]] = {}
     for record in definition.reuse:
         folder = out / REUSED / record.content
         rows = read_table(folder, "trials", columns=("spec_hash", "plugins", *COLUMNS))
         for row in rows.to_pylist():
             if row["data_digest"] is not None or row["data"] not in copies.digests:
                 copies.refuse_copy(row, folder)
-                reusable.setdefault(row["spec_hash"], Reusable(folder, row["plugins"]))
+                reusable.setdefault(row["spec_hash"], (folder, row["plugins"]))
     return reusable

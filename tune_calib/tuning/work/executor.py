@@ -12,13 +12,22 @@ import torch
 from tune_calib.engine.machine import count_cores, refuse_slow
 from tune_calib.errors import UserError, find_cause
 from tune_calib.files.paths import atomic_write, parse_path
+from tune_calib.progress import ProgressEvent
 from tune_calib.spec.names import CRASHES, IN_PROCESS
 from tune_calib.spec.slots.network import Precision
 from tune_calib.tuning.context import Context
 from tune_calib.tuning.folder import Provenance
 
+DONE = "done"  # the key of the last report of a job, as Ray Tune names it
 OVER = "FINISHED"  # the end of a source of trials, as in Ray's searchers
 OTHER = f"start it, or set `address` to another cluster, or to {IN_PROCESS} to run without Ray"
+
+Message = ProgressEvent | dict[str, Any] | str
+"""An event of a job, the report of a step, or the traceback of its crash."""
+
+
+def is_last(message: Message) -> bool:
+    return isinstance(message, str) or (isinstance(message, dict) and bool(message.get(DONE)))
 
 
 @dataclass(frozen=True)
@@ -57,6 +66,7 @@ class Source(Protocol):
 class Executor(ABC):
     def __init__(self, provenance: Provenance, context: Context | None = None) -> None:
         self.provenance, self.context = provenance, context or Context()
+        self.errors: dict[str, str] = {}  # tracebacks of the jobs of the last source, by name
 
     @abstractmethod
     def run(self, source: Source) -> dict[str, str]:
@@ -70,19 +80,24 @@ class Executor(ABC):
         tracker, kind = self.context.view.tracker, f"{job['kind']}s"
         tracker.start(job["name"], job["title"], kind, weight=job["weight"])
 
-    def log_epoch(self, job: Mapping[str, Any], result: Mapping[str, Any]) -> None:
-        if self.context.follower is not None:
-            self.context.follower.send_epoch(job, result)
+    def show(self, job: Mapping[str, Any], message: Message) -> None:
+        """Show a progress event of a job, or log the report of a step."""
+        if isinstance(message, ProgressEvent):
+            self.context.view.tracker.update({job["name"]: message})
+        elif isinstance(message, dict) and self.context.follower is not None:
+            self.context.follower.send_epoch(job, message)
 
-    def show_end(self, job: Mapping[str, Any], result: Mapping[str, Any] | None) -> None:
-        """Show the end of a job, with its last report or None for a crash; log its rows."""
+    def show_end(self, job: Mapping[str, Any], last: Message | None) -> None:
+        """Show the end of a job, by its last report or the traceback of a crash; log its rows."""
         if self.context.follower is not None:
             self.context.follower.send_rows(job["name"])
         count = len(job["trials"])
-        if result is None:  # its dependents cannot run
-            statuses = {"crashed": max(count, len(job.get("dependents", ())))}
-        else:
-            statuses = result.get("statuses", {result.get("status", "crashed"): count})
+        # The dependents of a crashed job cannot run.
+        statuses = {"crashed": max(count, len(job.get("dependents", ())))}
+        if isinstance(last, dict):
+            statuses = last.get("statuses", {last.get("status", "crashed"): count})
+        elif isinstance(last, str):
+            self.errors[job["name"]] = last
         self.context.view.tracker.end(job["name"], statuses)
 
 

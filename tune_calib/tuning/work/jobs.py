@@ -95,8 +95,6 @@ class Job:
 
 @dataclass(frozen=True)
 class RemainingWork:
-    """Work that the results in the run folder do not cover yet."""
-
     networks: tuple[Job, ...] = ()
     # Head batches, and fits to splits that trials draw; they need these or earlier networks.
     head_batches: tuple[Job, ...] = ()
@@ -146,8 +144,8 @@ class JobSource:
         if time.monotonic() > self.deadline:
             return OVER
         if not self.ready:
-            is_last = not any(job.kind == "network" for job in self.running.values())
-            return OVER if is_last else None
+            awaits_heads = any(job.kind == "network" for job in self.running.values())
+            return None if awaits_heads else OVER
         job = self.running[trial_id] = self.ready.popleft()
         config = job.config()
         if job.is_pass and self.cores > job.threads:
@@ -205,7 +203,11 @@ def make_plan(
         trials = tuple(networks.get(network_id, ()))
         evaluated = tuple(of_network.get(network_id, ()))
         members = (pooled[network_id],) if network_id in pooled else ()
-        title = f"network {number} of {len(ids)}: {_name_network(trials or members)}"
+        # By its first trial without head and transform, or else by its method.
+        named = trials or members
+        plain = (t.label for t in named if t.spec.head is None and t.spec.posthoc is None)
+        label = next(plain, named[0].spec.network.method_name)
+        title = f"network {number} of {len(ids)}: {label}, {_format_seeds(named[:1])}"
         job = Job(f"network-{network_id}", evaluated, trials, pooled=members, title=title)
         network_jobs.append(job)
     batches = [*_list_batches("fit", fits, TOGETHER), *_list_batches("head", heads, largest)]
@@ -235,16 +237,6 @@ def _plural(noun: str, counted: Collection[Any]) -> str:
     return noun if len(counted) == 1 else f"{noun}s"
 
 
-def _name_network(trials: Sequence[PlannedTrial]) -> str:
-    """Name a network by its first trial without head and transform, or else by its method."""
-    label = trials[0].spec.network.method_name
-    for trial in trials:
-        if trial.spec.head is None and trial.spec.posthoc is None:
-            label = trial.label
-            break
-    return f"{label}, {_format_seeds(trials[:1])}"
-
-
 def format_suggestions(trials: Sequence[PlannedTrial]) -> str:
     """Format suggestions and seeds, e.g. ``suggestions 41-48, seed 0``."""
     numbers = sorted({trial.rung for trial in trials})
@@ -254,8 +246,7 @@ def format_suggestions(trials: Sequence[PlannedTrial]) -> str:
 def format_rungs(trials: Sequence[PlannedTrial]) -> str:
     """Format rungs and seeds, e.g. ``vanilla, seed 3``."""
     labels = list(dict.fromkeys(trial.label for trial in trials))
-    further = len(labels) - _MAX_NAMED
-    if further > 0:
+    if (further := len(labels) - _MAX_NAMED) > 0:
         labels[_MAX_NAMED:] = [f"and {further} more"]
     return ", ".join([*labels, _format_seeds(trials)])
 
@@ -304,9 +295,8 @@ def find_extra_jobs(
             lacking[name] = [t for t in trials if (t.spec.hash, name) not in evaluated]
     if bootstrap:
         table = read_table(out, "intervals", columns=["spec_hash", "resamples"])
-        drawn = table.filter(pc.equal(table["resamples"], bootstrap))["spec_hash"]
-        hashes = set(drawn.to_pylist())
-        lacking[None] = [trial for trial in trials if trial.spec.hash not in hashes]
+        drawn = set(table.filter(pc.equal(table["resamples"], bootstrap))["spec_hash"].to_pylist())
+        lacking[None] = [trial for trial in trials if trial.spec.hash not in drawn]
     jobs: list[Job] = []
     for shift, missing in lacking.items():
         networks: dict[str, list[PlannedTrial]] = {}
@@ -314,22 +304,14 @@ def find_extra_jobs(
             networks.setdefault(shifted_bank_key(trial.spec).identity, []).append(trial)
         for group in networks.values():
             for start in range(0, len(group), TOGETHER):
-                members = group[start : start + TOGETHER]
-                measured = [finished[trial.spec.hash] for trial in members]
-                jobs.append(_build_extra_job(members, measured, shift, bootstrap))
+                members = tuple(group[start : start + TOGETHER])
+                hashes = [trial.spec.hash for trial in members]
+                measured = [finished[spec_hash] for spec_hash in hashes]
+                extra = {"shift": shift, "resamples": bootstrap, "measured": measured}
+                name = shift or f"bootstrap/{bootstrap}"
+                # The name of its file depends only on the specs.
+                file = f"{name.replace('/', '-')}-{hash_text(''.join(hashes))[:16]}"
+                title = f"{name}: {format_rungs(members)}"
+                jobs.append(Job(file, members, title=title, extra=extra))
     # By network, since consecutive jobs of a Ray actor share an open network.
     return sorted(jobs, key=lambda job: job.network_id)
-
-
-def _build_extra_job(
-    trials: Sequence[PlannedTrial], measured: list[Any], shift: str | None, resamples: int
-) -> Job:
-    name = shift or f"bootstrap/{resamples}"
-    # The name of its file depends only on the specs.
-    digest = hash_text("".join(trial.spec.hash for trial in trials))[:16]
-    return Job(
-        f"{name.replace('/', '-')}-{digest}",
-        tuple(trials),
-        title=f"{name}: {format_rungs(trials)}",
-        extra={"shift": shift, "resamples": resamples, "measured": measured},
-    )

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from multiprocessing.connection import Connection, Pipe, wait
 from typing import Any
@@ -15,12 +15,12 @@ from threadpoolctl import threadpool_limits
 
 from tune_calib.engine.machine import count_cores, memory_size, set_cores
 from tune_calib.errors import RefusedError
-from tune_calib.progress import ProgressEvent, listening
+from tune_calib.progress import listening
 from tune_calib.spec import plugins
 from tune_calib.spec.plugins import Plugin
-from tune_calib.tuning.work.executor import Executor, Source, report_crashes
+from tune_calib.tuning.work.executor import DONE, Executor, Message, Source, is_last, report_crashes
 from tune_calib.tuning.work.jobs import JobSource
-from tune_calib.tuning.work.worker import DONE, Worker
+from tune_calib.tuning.work.worker import Worker
 from tune_calib.tuning.work.workers import begin_job
 
 # Work is counted in probabilities.
@@ -30,41 +30,34 @@ _MINUTE_OF_WORK = 200_000_000
 _BYTES_PER_PROCESS = 10**9
 _BYTES_PER_PROBABILITY = 50
 
-Message = ProgressEvent | dict[str, Any] | str
-"""An event of a job, the report of a step, or the traceback of its crash."""
-
 
 class LocalExecutor(Executor):
     """Executes jobs one by one in this process, or several at once in others."""
 
     def run(self, source: Source) -> dict[str, str]:
-        self._errors: dict[str, str] = {}
+        self.errors = {}
         count = 0
         if not self.provenance.gpus:  # not one CUDA context each
             count = count_processes(source)
         if count:
             self._run_in_processes(source, count)
-            return report_crashes(self._errors, self.provenance.out)
+            return report_crashes(self.errors, self.provenance.out)
         with contextlib.closing(JobRunner()) as runner:
             # No trial is running that others could wait for, so without a job there are no more.
             while isinstance(config := source.suggest("1"), dict):
-                job = config["job"]
                 # All plug-ins of this process, which goes on using them.
                 run = {**config["run"], "plugins": list(map(Plugin.plain, plugins.in_use()))}
-                self.show_begin(job)
-                with listening(partial(self._receive, job)):
-                    result = runner.run({**config, "run": run}, self.log_epoch)
-                self._receive(job, result)
+                self.show_begin(config["job"])
+                receive = partial(self._receive, config["job"])
+                with listening(receive):
+                    for report in runner.run({**config, "run": run}):
+                        receive(report)
                 source.end("1")
-        return report_crashes(self._errors, self.provenance.out)
+        return report_crashes(self.errors, self.provenance.out)
 
     def _receive(self, job: dict[str, Any], message: Message) -> None:
-        if isinstance(message, ProgressEvent):
-            self.context.view.tracker.update({job["name"]: message})
-        elif isinstance(message, str):
-            self._errors[job["name"]] = message
-            self.show_end(job, None)
-        else:
+        self.show(job, message)
+        if is_last(message):
             self.show_end(job, message)
 
     def _run_in_processes(self, source: Source, count: int) -> None:
@@ -86,34 +79,25 @@ class LocalExecutor(Executor):
                 for connection in wait(list(running)):
                     process, number, job = running[connection]
                     message = process.read()
-                    if isinstance(message, dict):
-                        self.log_epoch(job, message)
-                        if not message.get(DONE):
-                            continue
                     self._receive(job, message)
-                    if isinstance(message, ProgressEvent):
-                        continue
-                    source.end(number)
-                    del running[connection]
-                    if not process.has_ended:
-                        idle.append(process)
+                    if is_last(message):
+                        source.end(number)
+                        del running[connection]
+                        if not process.has_ended:
+                            idle.append(process)
 
 
 class JobRunner:
     _worker: Worker | None = None
 
-    def run(
-        self,
-        config: dict[str, Any],
-        log: Callable[[dict[str, Any], dict[str, Any]], None] = lambda job, result: None,
-    ) -> dict[str, Any] | str:
-        """Execute a job to its end; return its last report, or the traceback of a crash."""
-        result: dict[str, Any] = {}
+    def run(self, config: dict[str, Any]) -> Iterator[dict[str, Any] | str]:
+        """Execute a job; yield the report of each step, or the traceback of a crash."""
+        report: dict[str, Any] = {}
         try:
             self._worker = begin_job(config, self._worker)
-            while not result.get(DONE):
-                result = self._worker.step()
-                log(config["job"], result)
+            while not report.get(DONE):
+                report = self._worker.step()
+                yield report
         except RefusedError:
             raise
         except Exception:
@@ -121,8 +105,7 @@ class JobRunner:
             error = traceback.format_exc()
             # A failed trial may have left anything behind.
             self.close()
-            return error
-        return result
+            yield error
 
     def close(self) -> None:
         worker, self._worker = self._worker, None
@@ -180,9 +163,8 @@ def serve(number: int) -> None:
             try:
                 config = driver.recv()
                 set_cores(config["job"].get("cores", 1))
-                ended = runner.run(config, lambda job, result: driver.send(result))
-                if isinstance(ended, str):
-                    driver.send(ended)
+                for report in runner.run(config):
+                    driver.send(report)
             except RefusedError as error:
                 driver.send(RefusedError(str(error)))
 

@@ -6,7 +6,7 @@ seed, or by the nearest point that no earlier suggestion has used.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from io import BytesIO
@@ -26,8 +26,11 @@ from tune_calib.results.tables import write_results
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.metrics import METRICS, column
 from tune_calib.spec.names import REPLAYED
-from tune_calib.spec.space import Point
-from tune_calib.tuning.work.worker import DONE, TrialResult, Worker, summarize
+from tune_calib.spec.resolved import ResolvedRequest, Seeds
+from tune_calib.spec.settings import restore_recipe
+from tune_calib.spec.space import Point, Setting
+from tune_calib.tuning.work.executor import DONE
+from tune_calib.tuning.work.worker import TrialResult, Worker, summarize
 
 KEY = "tune_calib_table"  # of the attributes of a file, as pandas writes them
 ORDER = ("point", "epochs", "seed", "epoch")  # columns that identify a row
@@ -40,8 +43,6 @@ Array = NDArray[np.float64]
 
 
 class TableRecord(BaseModel):
-    """The metadata of a table."""
-
     version: int = 1
     method: str
     given: dict[str, dict[str, Any]]  # settings by slot that are not varied
@@ -55,6 +56,11 @@ class TableRecord(BaseModel):
     r2: dict[str, dict[str, float]] = {}  # cross-validated: by metric, ``final`` and ``curve``
     command: str = ""  # that made it
     versions: dict[str, str] = {}
+
+    def resolve(self, seeds: Seeds) -> ResolvedRequest:
+        """Return the settings that are not varied, with the seeds of a search."""
+        recipe = restore_recipe(self.given, self.defaults, self.recipe)
+        return ResolvedRequest(self.given, seeds, recipe, own_recipes=self.own_recipes)
 
 
 def encode(space: Mapping[str, Mapping[str, Any]], points: Sequence[Point]) -> Array:
@@ -111,6 +117,25 @@ class Table:
     points: list[dict[str, Any]]
     curves: Array  # (N, L, S, M, G); losses are logarithms, and diverged seeds have the worst value
     is_done: NDArray[np.bool_]  # (N, L, S)
+
+    def refuse_other(
+        self, digest: str, method: str, space: Mapping[str, Setting], metrics: Iterable[str]
+    ) -> None:
+        """Refuse a search that began with another table, or of another space or other metrics."""
+        path = self.path
+        if self.digest != digest:
+            raise UserError(f"{path} has changed since this search began; restore it")
+        if self.record.method != method:
+            raise UserError(f"{path} is a table of {self.record.method}, not {method}")
+        if self.record.space != {name: setting.plain() for name, setting in space.items()}:
+            raise UserError(
+                f"{path} was made over another space of {method}; leave `grid` out, or use the "
+                "version of the program that made it"
+            )
+        for name in metrics:
+            if name not in self.metrics:
+                known = ", ".join(self.metrics)
+                raise UserError(f"{path} has no {name}; it has {known}", setting="metric")
 
     @cached_property
     def encoded(self) -> Array:
@@ -228,10 +253,8 @@ class ReplayWorker(Worker):
         # Of all suggestions up to those of the job.
         points: Sequence[Point] = config["job"].get("points", ())
         self.encoded = encode(self.table.record.space, points)
-        for encoded in self.encoded[len(self.used) :]:
-            if not self.uses_nearest:
-                break
-            order = self.table.find_nearest(encoded, count=len(self.used) + 1)
+        while self.uses_nearest and len(self.used) < len(points):
+            order = self.table.find_nearest(self.encoded[len(self.used)], count=len(self.used) + 1)
             unused = [index for index in order.tolist() if index not in self.used]
             if not unused:
                 raise RefusedError(
@@ -241,7 +264,6 @@ class ReplayWorker(Worker):
             self.used.append(unused[0])
 
     def step(self) -> dict[str, Any]:
-        """Answer all trials, and write their rows."""
         results = []
         for trial in self.trials:
             answer = self._answer_baseline if trial.rung < 0 else self._answer
@@ -263,17 +285,15 @@ class ReplayWorker(Worker):
     def _answer(self, trial: PlannedTrial) -> TrialResult:
         table, trained = self.table, trial.spec.head or trial.spec.network
         length, seed, epochs = table.find_length(trained.epochs), trained.seed, trained.epochs
+        is_measured = self.uses_nearest and seed < table.record.seeds
         if self.uses_nearest:
-            index = self.used[trial.rung]
-            curves, share = table.curves[index, length].mean(axis=0), table.is_done[index, length]
-            is_done = bool(share[seed] if seed < table.record.seeds else share.all())
+            cell = self.used[trial.rung], length, [seed] if is_measured else slice(None)
+            curves, is_done = table.curves[cell].mean(axis=0), bool(table.is_done[cell].all())
         else:
             curves, is_done = self._predict(trial.rung, epochs)
         if not is_done:
             return TrialResult("diverged", epochs, [], message="its replay diverged")
-        if self.uses_nearest and seed < table.record.seeds:
-            curves = table.curves[index, length, seed]
-        else:  # the noise of a seed, by the spec, so that it repeats
+        if not is_measured:  # the noise of a seed, by the spec, so that it repeats
             order = table.find_nearest(self.encoded[trial.rung], _NEIGHBOURS)
             noise = table.residuals[order, length].reshape(-1, *curves.shape)
             curves = curves + np.random.default_rng(int(trial.spec.hash, 16)).choice(noise)

@@ -27,25 +27,22 @@ from tune_calib.console import echo
 from tune_calib.engine.machine import MOST_CHUNKS, count_cores
 from tune_calib.errors import RefusedError
 from tune_calib.files.paths import AnyPath, atomic_write
-from tune_calib.progress import ProgressEvent, report_progress
+from tune_calib.progress import report_progress
 from tune_calib.tuning.context import Context
 from tune_calib.tuning.folder import JOBS, Provenance, RunLocation, only_driver
-from tune_calib.tuning.work.executor import Executor, Source, report_crashes
+from tune_calib.tuning.work.executor import Executor, Message, Source, is_last, report_crashes
 from tune_calib.tuning.work.jobs import JobSource
-from tune_calib.tuning.work.local import JobProcess, Message
-from tune_calib.tuning.work.worker import DONE
+from tune_calib.tuning.work.local import JobProcess
 
 POLL_S = 1.0
 TOUCH_S = 15.0  # between touches of a lease
 EXPIRED_S = 240.0  # without one, of which NFS may hide the last 60 s from other machines
 MAX_LOST = 3  # leases of a job that expire, after which it counts as crashed
 
-Receive = Callable[[dict[str, Any], Message], None]
+Show = Callable[[dict[str, Any], Message], None]
 
 
 class JobFiles:
-    """The files of the published, leased and ended jobs of a run."""
-
     def __init__(self, out: AnyPath) -> None:
         self.folder = Path(str(out)) / JOBS
 
@@ -96,7 +93,6 @@ class JobFiles:
         return expired
 
     def clear(self) -> None:
-        """Remove what an earlier driver published, but no lease."""
         for path in [*self.folder.glob("*.job"), *self.folder.glob("*.end")]:
             path.unlink(missing_ok=True)
 
@@ -108,8 +104,8 @@ def name_of(lease: Path) -> str:
 class JobWorker:
     """Leases and executes jobs, one at a time, in a process that it starts."""
 
-    def __init__(self, files: JobFiles, variables: Mapping[str, str], receive: Receive) -> None:
-        self.files, self.variables, self.receive = files, variables, receive
+    def __init__(self, files: JobFiles, variables: Mapping[str, str], show: Show) -> None:
+        self.files, self.variables, self.show = files, variables, show
         self._process: JobProcess | None = None
         self._lease: Path | None = None
         self._job: dict[str, Any] = {}
@@ -123,10 +119,17 @@ class JobWorker:
 
     def turn(self) -> None:
         """Begin a job if none is running, and follow it for a moment."""
-        self._lease = self._lease or self._begin()
-        if self._lease is None or self._process is None:
-            time.sleep(POLL_S)
-            return
+        if self._lease is None:
+            self._lease = self.files.take()
+            if self._lease is None:
+                time.sleep(POLL_S)
+                return
+            config = json.loads(self._lease.read_bytes())
+            self._job, self._touched = config["job"], time.monotonic()
+            if self._process is None or self._process.has_ended:
+                self._process = JobProcess(self.variables)
+            self._process.begin(config)
+        assert self._process is not None
         until = time.monotonic() + POLL_S
         if time.monotonic() - self._touched > TOUCH_S:
             self._touched = time.monotonic()
@@ -138,21 +141,11 @@ class JobWorker:
             except RefusedError as error:
                 self.files.end(self._lease, error)
                 raise
-            self.receive(self._job, message)
-            if isinstance(message, str) or (isinstance(message, dict) and message.get(DONE)):
+            self.show(self._job, message)
+            if is_last(message):
                 self.files.end(self._lease, message)
                 self._lease = None
                 return
-
-    def _begin(self) -> Path | None:
-        lease = self.files.take()
-        if lease is not None:
-            config = json.loads(lease.read_bytes())
-            self._job, self._touched = config["job"], time.monotonic()
-            if self._process is None or self._process.has_ended:
-                self._process = JobProcess(self.variables)
-            self._process.begin(config)
-        return lease
 
     def close(self) -> None:
         if self._lease is not None:
@@ -176,14 +169,13 @@ class SharedExecutor(Executor):
             source.cores = min(count_cores(), MOST_CHUNKS)  # for passes over images
         at_once, numbers = source.at_once or math.inf, map(str, itertools.count())
         running, lost = dict[str, tuple[str, dict[str, Any]]](), Counter[str]()
-        errors: dict[str, str] = {}
-        worker = JobWorker(self.files, self.variables, self._receive)
+        self.errors = {}
+        worker = JobWorker(self.files, self.variables, self.show)
         with contextlib.closing(worker):
             while True:
-                while len(running) < at_once:
-                    config = source.suggest(number := next(numbers))
-                    if not isinstance(config, dict):
-                        break
+                while len(running) < at_once and isinstance(
+                    config := source.suggest(number := next(numbers)), dict
+                ):
                     self.show_begin(config["job"])
                     self.files.publish(config)
                     running[config["job"]["name"]] = number, config["job"]
@@ -191,9 +183,8 @@ class SharedExecutor(Executor):
                     break
                 worker.turn()
                 for lease in self.files.find_expired():
-                    name = name_of(lease)
-                    lost[name] += 1
-                    if lost[name] < MAX_LOST:
+                    lost[name_of(lease)] += 1
+                    if lost[name_of(lease)] < MAX_LOST:
                         self.files.give_back(lease)
                     else:
                         self.files.end(lease, f"{MAX_LOST} processes were lost with it")
@@ -203,19 +194,10 @@ class SharedExecutor(Executor):
                     if "refused" in content:
                         raise RefusedError(content["refused"])
                     number, job = running.pop(name)
-                    report = content["report"]
-                    if isinstance(report, str):
-                        errors[name], report = report, None
-                    self.show_end(job, report)
+                    self.show_end(job, content["report"])
                     source.end(number)
         shutil.rmtree(self.files.folder, ignore_errors=True)
-        return report_crashes(errors, self.provenance.out)
-
-    def _receive(self, job: dict[str, Any], message: Message) -> None:
-        if isinstance(message, ProgressEvent):
-            self.context.view.tracker.update({job["name"]: message})
-        elif isinstance(message, dict):
-            self.log_epoch(job, message)
+        return report_crashes(self.errors, self.provenance.out)
 
 
 @contextlib.contextmanager
@@ -226,11 +208,9 @@ def driving_or_working(location: RunLocation, variables: Mapping[str, str]) -> I
             yield
         return
     echo(f"this process shares the trials of {location.out} with others", err=True)
-
-    def show(job: dict[str, Any], message: Message) -> None:
-        report_progress(job["title"])
-
+    files = JobFiles(location.out)
     with contextlib.ExitStack() as stack:
-        with contextlib.closing(JobWorker(JobFiles(location.out), variables, show)) as worker:
+        worker = JobWorker(files, variables, lambda job, _: report_progress(job["title"]))
+        with contextlib.closing(worker):
             stack.enter_context(only_driver(location.out, meanwhile=worker.work))
         yield

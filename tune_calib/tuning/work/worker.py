@@ -21,7 +21,7 @@ from tune_calib.engine.classifier import store_classifier, tensors_of_trial
 from tune_calib.engine.evaluate import Evaluation, SplitLogits, evaluate_one
 from tune_calib.engine.head_batch import HEAD_THREADS, HeadBatchTrainer
 from tune_calib.engine.machine import machine, require_environment, set_switches
-from tune_calib.errors import DivergedError, RefusedError, TrialTimeError
+from tune_calib.errors import DivergedError, RefusedError
 from tune_calib.files.paths import parse_path
 from tune_calib.files.store import Store
 from tune_calib.progress import report_progress
@@ -33,8 +33,6 @@ from tune_calib.spec.methods import METHODS
 from tune_calib.spec.plugins import Plugin
 from tune_calib.spec.trial import TrialSpec, canonical_json
 from tune_calib.tuning.folder import Provenance
-
-DONE = "done"  # the key of the last report of a trial, as Ray Tune names it
 
 
 @dataclass(frozen=True)
@@ -101,12 +99,6 @@ class Worker:
     def step(self) -> dict[str, Any]:
         """Continue the trial; its last report has ``DONE``."""
         raise NotImplementedError
-
-    def refuse_late(self) -> None:
-        """Raise an error before the next epoch if the trial has taken all the hours that it may."""
-        hours = self.provenance.trial_hours
-        if hours is not None and time.monotonic() > self.started + 3600 * hours:
-            raise TrialTimeError(f"it took more than the {hours:g} h of `trial_hours`")
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         """Save the state that the store does not contain."""
@@ -231,13 +223,13 @@ def trial_row(
 ) -> dict[str, Any]:
     """Build the row of a trial in the ``trials`` table; ``measured`` are further columns."""
     spec, data = trial.spec, canonical_json(trial.spec.data)
-    row = dict.fromkeys(("head", "head_method", "head_seed", "posthoc", "posthoc_method"))
-    if (head := spec.head) is not None:
-        row |= {"head": canonical_json(head), "head_method": head.method, "head_seed": head.seed}
-    if (posthoc := spec.posthoc) is not None:
-        row |= {"posthoc": canonical_json(posthoc), "posthoc_method": posthoc.method}
+    head, posthoc = spec.head, spec.posthoc
     return {
-        **row,
+        "head": head and canonical_json(head),
+        "head_method": head and head.method,
+        "head_seed": head and head.seed,
+        "posthoc": posthoc and canonical_json(posthoc),
+        "posthoc_method": posthoc and posthoc.method,
         "schema_version": SCHEMA_VERSION,
         "spec_hash": spec.hash,
         "network_id": spec.network_id,
@@ -286,9 +278,8 @@ def curve_rows(trial: PlannedTrial, result: TrialResult) -> list[dict[str, Any]]
 
 def bin_rows(trial: PlannedTrial, result: TrialResult) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
-    if result.evaluation is None:
-        return rows
-    for split, table in result.evaluation.bins.items():
+    bins = {} if result.evaluation is None else result.evaluation.bins
+    for split, table in bins.items():
         for index in range(table.count.shape[-1]):
             row = {
                 "spec_hash": trial.spec.hash,

@@ -44,14 +44,8 @@ from tune_calib.spec.names import WATCHED
 from tune_calib.spec.slots.head import HeadSlot
 from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning.folder import PROFILES
-from tune_calib.tuning.work.worker import (
-    DONE,
-    Evaluated,
-    TrialResult,
-    Worker,
-    evaluate_trial,
-    summarize,
-)
+from tune_calib.tuning.work.executor import DONE
+from tune_calib.tuning.work.worker import Evaluated, TrialResult, Worker, evaluate_trial, summarize
 
 CHECKPOINT = "population.safetensors"
 HISTORY = "history.json"
@@ -111,8 +105,6 @@ class NetworkWorker(Worker):
 
     def _epoch(self) -> dict[str, float] | None:
         run = self.network_run
-        if len(run.history) < self.spec.network.epochs:
-            self.refuse_late()
         # The second epoch is profiled, since the first one warms up.
         profiled = min(1, self.spec.network.epochs - 1)
         if not self.provenance.profile or len(run.history) != profiled:
@@ -230,7 +222,7 @@ def train_missing(worker: Worker, spec: TrialSpec) -> dict[str, Any] | None:
     torch.set_num_threads(spec.network.threads)
     try:
         while run.step() is not None:
-            worker.refuse_late()
+            pass
     except DivergedError as error:
         return _write_diverged(worker, run, error)
     finally:
@@ -323,8 +315,6 @@ class HeadWorker(Worker):
                     means[name] = sum(finite) / len(finite)
             total = self.trainer.slot.epochs
             report_progress("epoch", self.trainer.epoch, total, metrics=means)
-            if self.trainer.epoch < total:
-                self.refuse_late()
 
     def _evaluate_part(self, first: int) -> list[Evaluated]:
         """Evaluate the current part, whose first head has the number ``first``."""
