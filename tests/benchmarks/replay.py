@@ -37,7 +37,10 @@ RULES: Mapping[str, Mapping[str, Any]] = {
     "qmc": {"sampler": "qmc"},
     "race": {"race": True},
     "halving": {"halving": 3},  # networks only
+    "tpe, 5 seeds": {"seeds": 5},
+    "race, 5 seeds": {"seeds": 5, "race": True},
 }
+REFERENCES = {"race, 5 seeds": "tpe, 5 seeds"}  # TPE with two seeds for all other rules
 BUDGETS = (12, 24, 64, 200)
 ANSWERS = ("surrogate", "nearest")
 GUARD = 0.01
@@ -124,19 +127,21 @@ def replay_search(
 
 
 def decide(rows: pd.DataFrame) -> pd.DataFrame:
-    """Compare each rule with ``tpe`` by its regret on test, paired by repetition, with Holm."""
+    """Compare each rule with TPE by its regret on test, paired by repetition, with Holm."""
     decisions = []
     for (answer, budget), part in rows.groupby(["answer", "budget"]):
         wide = part.pivot(index="repetition", columns="rule", values="test")
         epochs = part.pivot(index="repetition", columns="rule", values="epochs")
-        for rule in wide.columns.drop("tpe", errors="ignore"):
-            pairs = wide[[rule, "tpe"]].dropna()
-            differences = (pairs[rule] - pairs["tpe"]).round(12)
+        for rule in wide.columns.drop(["tpe", "tpe, 5 seeds"], errors="ignore"):
+            reference = REFERENCES.get(rule, "tpe")
+            pairs = wide[[rule, reference]].dropna()
+            differences = (pairs[rule] - pairs[reference]).round(12)
             p = wilcoxon(differences).pvalue if differences.any() else 1.0
             decisions.append(
                 {"answer": answer, "budget": budget, "rule": rule, "pairs": len(pairs),
-                 "median": pairs[rule].median(), "median_tpe": pairs["tpe"].median(), "p": p,
-                 "share_of_epochs": (epochs[rule] / epochs["tpe"]).median(),
+                 "median": pairs[rule].median(), "median_tpe": pairs[reference].median(), "p": p,
+                 "mean": pairs[rule].mean(), "mean_tpe": pairs[reference].mean(),
+                 "share_of_epochs": (epochs[rule] / epochs[reference]).median(),
                  "share_better": (differences < 0).mean(), "share_worse": (differences > 0).mean()}
             )  # fmt: skip
     table = pd.DataFrame(decisions)

@@ -5,17 +5,13 @@ They decide by results that do not depend on the order in which trials end.
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from math import sqrt
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
 from tune_calib.tuning.search.definition import Objective, SuggestionResult
 
-ALPHA = 0.05  # of each one-sided test of a race
-LEAST_COMPLETE = 3  # visible suggestions from which the noise between seeds is estimated
 LEAST_PAIRS = 12  # promoted suggestions from which the ranks of two rungs can stop promotions
 
 Passed = Sequence[SuggestionResult]
@@ -23,15 +19,12 @@ Passed = Sequence[SuggestionResult]
 
 
 class Race:
-    """Excludes suggestions that are worse than the incumbent beyond the noise between seeds.
+    """Excludes suggestions that are worse than the incumbent on the seeds that they have.
 
-    The incumbent is the best complete suggestion within the guard. After k seeds, d is the mean
-    difference to it in the first metric on the same seeds, positive if worse. A suggestion is
-    excluded if d > t s / sqrt(k), with Student's quantile t for ``ALPHA`` on one side, and the
-    standard deviation s of a difference at one seed, pooled over complete suggestions without the
-    effects of suggestion and seed (two-way residuals). Likewise it is excluded if its mean loss of
-    accuracy exceeds the guard by more than its noise, and if a trial is at chance. After Maron and
-    Moore (1994) and Birattari et al. (2002).
+    The incumbent is the best complete suggestion within the guard. Before it gets a further seed, a
+    suggestion is excluded if its mean in the first metric is worse than that of the incumbent on
+    the same seeds, if its mean loss of accuracy exceeds the guard, or if a trial is at chance. This
+    is the intensification of ParamILS and SMAC (Hutter et al., 2009, 2011).
     """
 
     def __init__(
@@ -42,24 +35,11 @@ class Race:
     ) -> None:
         self.objective = objective
         complete = [n for n, r in results.items() if r.status == "done" and not r.at_chance]
-        within = objective.within_guard(results)
-        pool = list(within) if len(within) >= LEAST_COMPLETE else complete
-        self.is_open = len(pool) < LEAST_COMPLETE
-        if self.is_open:
-            return
-        best = min(complete, key=lambda number: (objective.rank(results[number]), number))
-        self.has_incumbent = best in within
-        self.best = self._read(passed[best])
-        # Two matrices with a row for each suggestion and a column for each seed.
-        losses, drops = np.stack([self._read(passed[number]) for number in pool], axis=1)
-        count, seeds = losses.shape
-        rest = losses - losses.mean(axis=0) - losses.mean(axis=1, keepdims=True) + losses.mean()
-        freedom = (count - 1) * (seeds - 1)
-        noise = sqrt(2 * np.square(rest).sum() / freedom)
-        noise_of_drops = sqrt(drops.var(axis=1, ddof=1).mean())
-        # For one seed.
-        self.bound = stdtrit(freedom, 1 - ALPHA) * noise
-        self.bound_of_drops = stdtrit(count * (seeds - 1), 1 - ALPHA) * noise_of_drops
+        self.is_open = not complete
+        if complete:
+            best = min(complete, key=lambda number: (objective.rank(results[number]), number))
+            self.is_within = best in objective.within_guard(results)
+            self.best = self._read(passed[best])
 
     def _read(self, stages: Passed) -> NDArray[np.float64]:
         """Return losses in the first metric, and below them losses of accuracy, by seed."""
@@ -74,13 +54,12 @@ class Race:
             return True
         if self.is_open:
             return False
-        worse, drop = self._read(stages).mean(axis=1)
-        worse -= self.best[0, : len(stages)].mean()
+        loss, drop = self._read(stages).mean(axis=1)
         # Rounding errors must not decide.
-        is_worse = round(worse - self.bound / sqrt(len(stages)), 12) > 0
-        excess = drop - self.objective.guard - self.bound_of_drops / sqrt(len(stages))
+        is_worse = round(loss - self.best[0, : len(stages)].mean(), 12) > 0
+        exceeds_guard = round(drop - self.objective.guard, 9) > 0
         at_chance = any(result.at_chance for result in stages)
-        return at_chance or (self.has_incumbent and is_worse) or round(excess, 9) > 0
+        return at_chance or exceeds_guard or (self.is_within and is_worse)
 
     def estimate(self, stages: Passed) -> SuggestionResult:
         """Return what the sampler reads: means of the incumbent plus the mean differences to it.
