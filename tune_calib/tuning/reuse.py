@@ -178,9 +178,8 @@ def copy_tables(
     changes: Mapping[str, Mapping[str, object]] = MappingProxyType({}),  # by spec hash
 ) -> None:
     """Copy the results of trials from another folder, with other values in some columns."""
-    tables: dict[TableName, list[dict[str, Any]]] = {}
-    for table in ("trials", "curves", "bins"):
-        tables[table] = read_rows(folder, table, hashes).to_pylist()
+    names: tuple[TableName, ...] = ("trials", "curves", "bins")
+    tables = {table: read_rows(folder, table, hashes).to_pylist() for table in names}
     for row in tables["trials"]:
         row |= changes.get(row["spec_hash"], {})
     write_results(out, name, tables, samples=read_rows(folder, "samples", hashes))

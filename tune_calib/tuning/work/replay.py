@@ -287,7 +287,8 @@ class ReplayWorker(Worker):
         length, seed, epochs = table.find_length(trained.epochs), trained.seed, trained.epochs
         is_measured = self.uses_nearest and seed < table.record.seeds
         if self.uses_nearest:
-            cell = self.used[trial.rung], length, [seed] if is_measured else slice(None)
+            seeds: Any = [seed] if is_measured else slice(None)
+            cell = self.used[trial.rung], length, seeds
             curves, is_done = table.curves[cell].mean(axis=0), bool(table.is_done[cell].all())
         else:
             curves, is_done = self._predict(trial.rung, epochs)
