@@ -23,6 +23,7 @@ from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.text import format_points, nearest
 
 AT_CHANCE = "at chance"
+_FIELDS = ("number", "status", "drop", "is_within")  # of a suggestion, as columns
 _MOST_SHOWN = 6  # settings that figures show
 
 Point = dict[str, Any]
@@ -180,25 +181,26 @@ class SearchResults:
         if name not in self.trials and not is_known:
             raise UserError(f"no {METRICS[metric].title} on select in these results")
         trials = self.trials.reindex(columns=["spec_hash", name, "flags"]).set_index("spec_hash")
-        rows = []
+        values, flags = trials[name].to_dict(), trials["flags"].dropna().to_dict()
+        rows, values_by_row = [], []
         for entry in self.outcome.suggestions:
-            trials_of_entry = trials.reindex(entry.specs)
-            values = trials_of_entry[name]
             row = {
-                **entry.model_dump(include={"number", "status", "drop", "is_within"}),
-                "flags": ",".join(filter(None, trials_of_entry["flags"].dropna())),
+                **{field: getattr(entry, field) for field in _FIELDS},
+                "flags": ",".join(filter(None, (flags.get(spec) for spec in entry.specs))),
                 **_plain(entry.point),
-                "n": 0,
+                "bad": 0 if entry.status in ENDED_EARLY else len(entry.specs),
             }
-            # A suggestion that ended early or with a diverged seed has no mean: it is no candidate.
-            if entry.status == "done":
-                row |= {"mean": values.mean(), "sd": values.std(ddof=1), "n": values.count()}
-            bad = 0 if entry.status in ENDED_EARLY else len(values) - row["n"]
-            rows.append(row | {"bad": bad})
-        names = ["number", "status", "drop", "is_within", "flags", *self.outcome.settings]
-        frame = pd.DataFrame(rows, columns=[*names, "mean", "sd", "n", "bad"])
-        numeric = dict.fromkeys(("drop", "mean", "sd"), float)
-        return frame.astype({**numeric, "is_within": bool})
+            rows.append(row)
+            values_by_row.append([values.get(spec) for spec in entry.specs])
+        names = [*_FIELDS, "flags", *self.outcome.settings, "mean", "sd", "n", "bad"]
+        frame = pd.DataFrame(rows, columns=names)
+        # A suggestion that ended early or with a diverged seed has no mean: it is no candidate.
+        is_done, by_seed = frame["status"] == "done", pd.DataFrame(values_by_row, dtype=float)
+        frame["mean"] = by_seed.mean(axis="columns").where(is_done)
+        frame["sd"] = by_seed.std(axis="columns").where(is_done)
+        frame["n"] = by_seed.count(axis="columns").where(is_done, 0)
+        frame["bad"] -= frame["n"]
+        return frame.astype({"drop": float, "is_within": bool})
 
     def figure_table(self, metric: str | None = None) -> pd.DataFrame:
         """Return ``table`` for figures; suggestions at chance have that status and no mean."""

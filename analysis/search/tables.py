@@ -14,7 +14,7 @@ import pandas as pd
 from analysis.compare.network_check import compute_baseline_check
 from analysis.search.load import SearchResults, setting_cell
 from analysis.tables.latex import label_of
-from analysis.tables.table import Table, table_of
+from analysis.tables.table import MAX_ROWS, Table, table_of
 from analysis.text import NOTHING, Cell, Record, capital, full_stops
 from analysis.tidy import tied
 from tune_calib.results.selection import Row
@@ -75,11 +75,12 @@ def _rows(search: SearchResults, table: pd.DataFrame, chosen: Sequence[Any]) -> 
 
 def suggestions(search: SearchResults) -> Table:
     table = search.table()
-    pairs = zip(_rows(search, table, list(table.index)), table["status"], strict=True)
+    shown = table.head(MAX_ROWS)
+    pairs = zip(_rows(search, table, list(shown.index)), shown["status"], strict=True)
     records = [{"suggestion": row["suggestion"], "status": Cell(s), **row} for row, s in pairs]
     caption = f"Every suggestion that ended ({search.ended()}); a dash: the setting does not apply."
     caption = " ".join([caption, *full_stops(legend(search.trials["flags"]))])
-    return Table("suggestions", caption, records, chosen_by=("status",))
+    return Table("suggestions", caption, records, chosen_by=("status",), total=len(table))
 
 
 def importance(search: SearchResults) -> Table:
