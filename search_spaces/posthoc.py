@@ -29,22 +29,6 @@ SPACES.register(
     settings={"posthoc.gamma": choice(None, -0.5, 0.0, 0.5, 1.0, 3.0, 5.0)},
 )
 SPACES.register(
-    name="imax",
-    settings={
-        "posthoc.bins": choice(5, 10, 15, 20, 30),
-        "posthoc.classes": choice("shared", "each", "top"),
-        "posthoc.edges": choice("imax", "equal_mass"),
-    },
-)
-SPACES.register(
-    name="metacal",
-    settings={
-        "posthoc.constraint": choice("miscoverage", "accuracy"),
-        "posthoc.alpha": choice(0.01, 0.05, 0.1, 0.2, posthoc__constraint=("miscoverage",)),
-        "posthoc.accuracy": choice(0.8, 0.9, 0.95, 0.99, posthoc__constraint=("accuracy",)),
-    },
-)
-SPACES.register(
     name="pts",
     settings={
         "posthoc.layers": choice(0, 1, 2, 3),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.optimize import minimize, minimize_scalar
-from sklearn.metrics import log_loss, mutual_info_score
+from sklearn.metrics import log_loss
 from torch.nn.functional import cross_entropy
 
 from tests.methods.test_posthoc import drawn, fitted, method
@@ -44,15 +44,11 @@ MAPS = [
     Map("iop_diag", {}),
     Map("iop_oi", {}),
     Map("iop_op", {}),
-    Map("imax", {}),
-    Map("imax", {"classes": "each"}),
-    Map("imax", {"classes": "top"}),
     Map("focal_temperature", {}),
-    Map("metacal", {}),
-    Map("metacal", {"constraint": "accuracy"}),
+    Map("smart", {}),
 ]
 OF_TEMPERATURES = {
-    "temperature", "irova_ts", "pts", "iop_diag", "iop_oi", "iop_op", "focal_temperature", "metacal"
+    "temperature", "irova_ts", "pts", "iop_diag", "iop_oi", "iop_op", "focal_temperature", "smart"
 }  # fmt: skip
 
 
@@ -166,13 +162,13 @@ def test_order_preserving_networks_are_not_above_those_of_another_optimiser():
 def test_order_preserving_maps_preserve_the_order_of_all_classes():
     logits, labels = drawn(300, 6, 3.0)
     new, _ = drawn(300, 6, 20.0, seed=1)
-    for name in ("pts", "iop_diag", "iop_oi", "iop_op"):
+    for name in ("pts", "smart", "iop_diag", "iop_oi", "iop_op"):
         transform, _ = fitted(name, logits, labels)
         changed = transform.transform(new[None])[0]
         assert (changed.gather(1, new.argsort(1)).diff(dim=1) > -1e-9).all(), name
 
 
-@pytest.mark.parametrize("name", ["pts", "iop_diag", "iop_oi", "iop_op"])
+@pytest.mark.parametrize("name", ["pts", "smart", "iop_diag", "iop_oi", "iop_op"])
 def test_the_order_of_samples_changes_nothing_of_a_network(name):
     logits, labels = drawn(200, 4, 3.0)
     order = torch.randperm(200, generator=torch.Generator().manual_seed(1))
@@ -183,18 +179,6 @@ def test_the_order_of_samples_changes_nothing_of_a_network(name):
     )
 
 
-def test_imax_keeps_more_information_on_labels_than_bins_of_equal_mass():
-    logits, labels = drawn(2000, 5)
-    information = {}
-    for edges in ("equal_mass", "imax"):
-        posthoc = method("imax", {"bins": 5, "edges": edges})
-        state = posthoc.fit_one(logits, labels).state
-        values, hits = posthoc.events(logits, labels)
-        bins = torch.searchsorted(state["edges"], values, right=True)[0]
-        information[edges] = mutual_info_score(bins.numpy(), hits[0].numpy())
-    assert information["imax"] > information["equal_mass"]
-
-
 def test_focal_scaling_without_a_focus_is_temperature_scaling():
     logits, labels = drawn(500, 4, 3.0)
     transform, _ = fitted("focal_temperature", logits, labels, {"gamma": 0.0})
@@ -203,14 +187,6 @@ def test_focal_scaling_without_a_focus_is_temperature_scaling():
     best, _ = fitted("temperature", logits, labels)
     assert abs(temperature - float(best.fitted()["temperature"])) <= 0.05
     torch.testing.assert_close(probs, (logits / temperature).softmax(1), rtol=1e-6, atol=2e-12)
-
-
-def test_metacal_makes_the_promised_share_of_correct_samples_uniform():
-    logits, labels = drawn(20_000, 5, 2.0)
-    transform, _ = fitted("metacal", logits, labels, {"alpha": 0.2})
-    confidence = transform.transform(logits[None])[0].softmax(1).amax(1)
-    is_right = logits.argmax(1) == labels
-    assert float((confidence < 0.2001)[is_right].double().mean()) == pytest.approx(0.2, abs=0.06)
 
 
 @pytest.mark.parametrize(

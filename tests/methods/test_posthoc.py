@@ -152,7 +152,7 @@ NO_OPTIMUM = {
 
 
 # On a hundred samples, networks may fall further than their steps take them.
-NETWORKS = {"pts", "iop_diag", "iop_oi", "iop_op"}
+NETWORKS = {"pts", "smart", "iop_diag", "iop_oi", "iop_op"}
 
 
 @pytest.mark.parametrize("kind", [*NO_OPTIMUM, None])
@@ -249,7 +249,7 @@ def test_both_solvers_find_one_map(name, kind, within, monkeypatch):
 def test_the_penalty_of_a_diagonal_map_is_of_the_mean_square_of_its_intercept(penalty):
     logits, labels = drawn(300, 5, 2.0)
     logits = logits + torch.linspace(0, 1, 5, dtype=torch.float64)
-    fit = _affine.diagonal(logits, labels, _affine.identity(logits), _affine.EXACT, penalty)
+    fit = _affine.regularised(logits, labels, _affine.identity(logits), _affine.EXACT, penalty)
     weight, intercept = (part.clone().requires_grad_() for part in (fit.weight, fit.intercept))
     loss = torch.nn.functional.cross_entropy(logits * weight + intercept, labels)
     (loss + penalty * intercept.square().mean()).backward()

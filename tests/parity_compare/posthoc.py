@@ -13,11 +13,18 @@ from tests.parity_compare import close, compared, tensor
 from tune_calib.methods import _affine
 from tune_calib.methods._affine import Affine, Ridge, top_versus_all_objective
 from tune_calib.methods._networks import Layers
-from tune_calib.methods._top_versus_all import top_versus_all_losses
 from tune_calib.methods.focal_temperature import best_temperature, focal_log_probs, focal_nll
-from tune_calib.methods.imax import bin_means, imax_edges, log_odds, running_sums
 from tune_calib.methods.order_preserving import ascending_scores, integral, positive_slopes
 from tune_calib.methods.pts import pts_loss, pts_temperatures
+from tune_calib.methods.smart import (
+    confidences,
+    fit_network,
+    initial_layers,
+    margins_of,
+    soft_ece,
+    temperatures,
+)
+from tune_calib.methods.temperature import top_versus_all_losses
 from tune_calib.metrics.binning import top_label
 from tune_calib.spec.methods import METHODS
 
@@ -274,46 +281,60 @@ def focal_temperature(case: dict[str, Any]) -> None:
     assert min(lowest, key=lambda gamma: lowest[gamma]) == expected["best_gamma_nll"]
 
 
-def imax(case: dict[str, Any]) -> None:
-    """Edges and frequencies, from given representations or at quantiles."""
-    settings = case["hyperparameters"]
-    scope = {"sCW": "shared", "CW": "each", "top1": "top"}[settings["cal_setting"]]
-    is_fitted = case["method"] == "imax"
-    edges_by = "imax" if is_fitted else "equal_mass"
-    method = _method("imax", bins=settings["num_bins"], classes=scope, edges=edges_by)
-    values, hits = method.events(_logits(case), _labels(case))
-    order = values.argsort(-1)
-    values, hits = values.gather(-1, order), hits.gather(-1, order)
-    if is_fitted:
-        edges, _ = imax_edges(values, tensor(case["state"]["initial_representations"]))
-    else:
-        edges = method.fit_one(_logits(case), _labels(case)).state["edges"]
-    new = log_odds(_logits(case, "eval_logits"))
-    if scope == "top":
-        new = new.amax(-1, keepdim=True)
-    spread = edges.expand(new.shape[-1], -1).contiguous()
-    bins = torch.searchsorted(spread, new.T.contiguous(), right=True).T
-    actual = {
-        "bin_boundaries": edges,
-        "bin_frequency": bin_means(values, running_sums(hits), edges),
-        "bin_repr_pred_prob": bin_means(values, running_sums(values.sigmoid()), edges),
-        "eval_bins": bins,
+def _layers_of_smart(case: dict[str, Any]) -> list[Tensor]:
+    names = [f"layers.{place}.{part}" for place in range(3) for part in ("weight", "bias")]
+    return [tensor(case["state"][name]) for name in names]
+
+
+def smart(case: dict[str, Any]) -> None:
+    """Temperatures, probabilities, and the loss with its gradients, from given weights."""
+    settings, logits, labels = case["hyperparameters"], _logits(case), _labels(case)
+    layers = [parameter.requires_grad_() for parameter in _layers_of_smart(case)]
+    margins = margins_of(logits)
+    mean, deviation = margins.mean(), margins.std(correction=0)
+    inverse = 1 / temperatures((margins - mean) / deviation, layers)
+    gaps, correct = logits - logits.amax(-1, keepdim=True), logits.argmax(-1) == labels
+    confidence, hits = confidences(gaps, inverse), correct.double()
+    bins, width = settings["n_bins"], settings["sigma"]
+    loss = soft_ece(confidence, hits, bins, width, settings["delta"])
+    loss.backward()
+    probs = (logits * inverse[:, None]).softmax(-1)
+    torch.testing.assert_close(confidence, probs.amax(-1), rtol=1e-12, atol=0)
+    actual: dict[str, Any] = {
+        "margin_mean": mean,
+        "margin_std": deviation,
+        "temperature": 1 / inverse,
+        "probs": probs,
+        "loss": loss,
+        "soft_ece": soft_ece(confidence, hits, bins, width, 0.0),
     }
-    if scope == "top":
-        actual["eval_bins"] = bins[:, 0].view(tensor(case["expected"]["eval_bins"]).shape)
+    for place in range(3):
+        actual[f"grad_layers.{place}.weight"] = _gradient(layers[2 * place])
+        actual[f"grad_layers.{place}.bias"] = _gradient(layers[2 * place + 1])
     _close(case, actual)
 
 
-def metacal(case: dict[str, Any]) -> None:
-    settings = case["hyperparameters"]
-    method = _method("metacal", alpha=settings.get("alpha", 0.05))
-    if "acc" in settings:
-        method = _method("metacal", constraint="accuracy", accuracy=settings["acc"])
-    chosen = torch.tensor(case["inputs"]["threshold_indices"])
-    state = method.fit_with(_logits(case), _labels(case), chosen).state
+def smart_fit(case: dict[str, Any]) -> None:
+    """The whole fit, in the order of the rows of the case."""
+    logits, labels, start = _logits(case), _labels(case), _layers_of_smart(case)
+    for ours, theirs in zip(initial_layers(logits), start, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-11)
+    margins = margins_of(logits)
+    scaling = {"mean": margins.mean(), "deviation": margins.std(correction=0)}
+    fit, losses = fit_network(logits, labels, start, scaling, case["hyperparameters"]["epochs"])
     new = _logits(case, "eval_logits")
-    # Uniform rows lead by a millionth.
-    _close(case, {**state, "probs": method.apply(new, state).softmax(-1)})
+    mapped = _method("smart").apply(new, fit.state)
+    actual = {
+        "loss_history_first": tensor(losses[:20]),
+        "loss_best": tensor(fit.record["objective"]),
+        "loss_last": tensor(losses[-1]),
+        "epochs_run": tensor(len(losses)),
+        "margin_mean": scaling["mean"],
+        "margin_std": scaling["deviation"],
+        "temperature": (new / mapped).mean(-1),
+        "probs": mapped.softmax(-1),
+    }
+    _close(case, actual)
 
 
 COMPARERS: dict[str, Callable[[dict[str, Any]], None]] = {
@@ -322,14 +343,12 @@ COMPARERS: dict[str, Callable[[dict[str, Any]], None]] = {
     "irova_ts": irova,
     "focal_map": focal_map,
     "focal_temperature": focal_temperature,
-    "imax": imax,
-    "imax_eqmass": imax,
-    "metacal_coverage_acc": metacal,
-    "metacal_miscoverage": metacal,
     "iop_diag": iop_diag,
     "iop_oi": iop_sorted,
     "iop_op": iop_sorted,
     "pts": pts,
+    "smart": smart,
+    "smart_fit": smart_fit,
     "tva_temperature": top_versus_all,
     "tva_vector": top_versus_all,
     "tva_vector_reg": top_versus_all,

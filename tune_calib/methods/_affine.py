@@ -1,16 +1,19 @@
 """Affine maps before the softmax, fitted by a penalised NLL until its gradient vanishes."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from tune_calib.methods._functional import weighted_mean
 from tune_calib.methods._networks import FOLD_STEPS, STEPS, descended
-from tune_calib.methods._posthoc import UNCONVERGED, Fit
-from tune_calib.methods._top_versus_all import top_versus_all_losses, top_versus_all_temperature
-from tune_calib.methods.temperature import converged
+from tune_calib.methods._posthoc import Fit
+from tune_calib.methods.temperature import (
+    converged,
+    top_versus_all_losses,
+    top_versus_all_temperature,
+)
 from tune_calib.metrics.binning import at_labels
 from tune_calib.metrics.refinement import parts_of
 
@@ -107,18 +110,32 @@ def minimised(
     return Affine(weight, intercept, is_converged)
 
 
-def diagonal(
+def regularised(
     inputs: Tensor,
     labels: Tensor,
     start: Affine,
     tolerance: float,
     intercept: float = 0.0,
-    *,
+    off_diagonal: float | None = None,
     weights: Tensor | None = None,
 ) -> Affine:
-    """Fit a diagonal map, with a penalty of the mean square of the intercept only."""
+    """Fit a map with penalties of the mean squares of its intercept and off-diagonal entries.
+
+    The map is diagonal if the penalty ``off_diagonal`` is None. No diagonal is penalised.
+    """
     ridge = Ridge(0.0, torch.zeros_like(start.weight), intercept / inputs.shape[-1])
+    if off_diagonal is not None:
+        start, ridge = odir(start, off_diagonal, intercept)
     return minimised(inputs, labels, ridge, start, tolerance, is_missing_kept=True, weights=weights)
+
+
+def odir(start: Affine, off_diagonal: float, intercept: float) -> tuple[Affine, Ridge]:
+    """Return a map as a full one, and its penalties of mean squares off the diagonal."""
+    full = start.weight if start.weight.ndim == 2 else start.weight.diag()
+    weight = torch.full_like(full, off_diagonal / max(1, len(full) * (len(full) - 1)))
+    weight.fill_diagonal_(0)
+    ridge = Ridge(weight, torch.zeros_like(full), intercept / len(full))
+    return replace(start, weight=full), ridge
 
 
 def top_versus_all_objective(
@@ -147,15 +164,16 @@ def top_versus_all_map(
     else:
         start = [full_fit.state["weight"], full_fit.state["intercept"]]
 
+    def affine_of(parameters: Sequence[Tensor]) -> Affine:
+        return Affine(parameters[0], parameters[1] if ridge.intercept else zeros)
+
     def objective(parameters: Sequence[Tensor]) -> Tensor:
-        affine = Affine(parameters[0], parameters[1] if ridge.intercept else zeros)
-        return top_versus_all_objective(inputs, labels, affine, ridge, weights)
+        return top_versus_all_objective(inputs, labels, affine_of(parameters), ridge, weights)
 
     used = start if ridge.intercept else start[:1]
     steps = STEPS if full_fit is None else FOLD_STEPS
     best, _, is_converged = descended(objective, used, inputs.numel(), steps)
-    flags = frozenset() if is_converged else frozenset({UNCONVERGED})
-    return Fit(Affine(best[0], best[1] if ridge.intercept else zeros).state(), flags=flags)
+    return Fit(affine_of(best).state(), is_converged=is_converged)
 
 
 class _Problem:

@@ -15,7 +15,7 @@ from pydantic import create_model, model_validator
 from torch import Tensor
 
 from tune_calib.errors import DivergedError, UserError
-from tune_calib.methods._posthoc import SMALLEST, UNCONVERGED, Fit, FittedAlone, logarithm
+from tune_calib.methods._posthoc import SMALLEST, Fit, FittedAlone, logarithm
 from tune_calib.spec.methods import MethodInfo, Params
 
 # Parameters that no number depends on, and those that a slot has fields for.
@@ -54,12 +54,13 @@ class EstimatorTransform(FittedAlone):
         with self._errors_described() as caught:
             estimator = self.params.build()
             estimator.fit(probabilities(logits).cpu().numpy(), labels.cpu().numpy())
-        flags = set()
+        is_converged = True
         for warning in caught:
             is_arithmetic = "encountered" in str(warning.message)
             if issubclass(warning.category, UserWarning | RuntimeWarning) and not is_arithmetic:
-                flags.add(UNCONVERGED)
-        return Fit({"estimator": estimator, "present": labels.unique()}, flags=frozenset(flags))
+                is_converged = False
+        state = {"estimator": estimator, "present": labels.unique()}
+        return Fit(state, is_converged=is_converged)
 
     def apply(self, logits: Tensor, state: Mapping[str, Any]) -> Tensor:
         """Return log-probabilities; a class without a column in the result has probability 0."""

@@ -2,15 +2,14 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from math import sqrt
 
 import torch
 from torch import Tensor
 
-from tune_calib.methods._posthoc import UNCONVERGED, Fit, FittedAlone
-from tune_calib.methods.temperature import AT_BOUND, converged
+from tune_calib.methods._posthoc import Fit, FittedAlone
+from tune_calib.methods.temperature import converged
 from tune_calib.metrics.refinement import has_best_temperature
 
 STEPS = 100
@@ -46,10 +45,7 @@ class NetworkMap(FittedAlone):
     def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
         logits, labels = in_one_order(logits, labels)
         start = self.initial(converged(logits, labels, 1e-3), logits)
-        fit = self._fit_from(start, logits, labels, STEPS)
-        if has_best_temperature(logits, labels):
-            return fit
-        return replace(fit, flags=fit.flags | {AT_BOUND})
+        return self._fit_from(start, logits, labels, STEPS)
 
     def fit_fold(self, logits: Tensor, labels: Tensor, full_fit: Fit) -> Fit:
         logits, labels = in_one_order(logits, labels)
@@ -58,8 +54,8 @@ class NetworkMap(FittedAlone):
     def _fit_from(self, start: Layers, logits: Tensor, labels: Tensor, steps: int) -> Fit:
         objective = self.objective(logits, labels)
         best, loss, is_converged = descended(objective, start, logits.numel(), steps)
-        flags = frozenset() if is_converged else frozenset({UNCONVERGED})
-        return Fit(self.kept(best, logits), {"objective": loss}, flags)
+        is_at_bound = not has_best_temperature(logits, labels)
+        return Fit(self.kept(best, logits), {"objective": loss}, is_converged, is_at_bound)
 
 
 def in_one_order(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -85,6 +81,11 @@ def evaluate_layers(inputs: Tensor, layers: Layers) -> Tensor:
     for weight, bias in zip(layers[:-2:2], layers[1:-2:2], strict=True):
         inputs = (inputs @ weight.T + bias).relu()
     return inputs @ layers[-2].T + layers[-1]
+
+
+def softplus(values: Tensor) -> Tensor:
+    """Return log(1 + exp(values)), which onnxruntime does not have in double precision."""
+    return values.relu() + (-values.abs()).exp().log1p()
 
 
 def layers_of(state: Mapping[str, Tensor]) -> Layers:

@@ -8,20 +8,23 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import Field
 from scipy.optimize import isotonic_regression, minimize_scalar
 from torch import Tensor
+from torch.nn import functional as F
 
 from tune_calib.methods._base import PostHocMethod
 from tune_calib.methods._functional import label_log_probs, weighted_mean
-from tune_calib.metrics.refinement import folds
+from tune_calib.metrics.binning import top_label
+from tune_calib.metrics.refinement import folds, parts_of
+from tune_calib.spec.methods import Params
 
 Floats = NDArray[np.float64]
 
-UNCONVERGED, UNCHECKED = "posthoc_unconverged", "posthoc_unchecked"
 SMALLEST = 1e-12  # probabilities below it are raised to it before a logarithm
 _HARM_ERRORS = 1.645  # standard errors, 5 % one-sided
 _HARM_SHARE = 0.01  # share of the NLL without a transform
-_TINY = torch.finfo(torch.float64).tiny
+TINY = torch.finfo(torch.float64).tiny
 _EQUAL = 1e-15  # width of a group of equal probabilities
 _CHUNK = 2**20  # logits transformed at once
 _LEAD = 1e-6  # in log-probability, still resolved by float32
@@ -33,9 +36,25 @@ class Fit:
 
     state: Mapping[str, Any]  # all that the transform reads; tensors, if the method is storable
     record: Mapping[str, float] = field(default_factory=dict)  # numbers for the trial's result row
-    flags: frozenset[str] = frozenset()  # names of ``names.FLAGS``, except the flag of harm
+    is_converged: bool = True  # whether the solver has found an optimum
+    is_at_bound: bool = False  # whether the temperature is an end of its range, for want of a best
+    flags: frozenset[str] = frozenset()  # further names of ``names.FLAGS``, except the flag of harm
     # States of the fits without each of the ``folds``, if they are already known.
     of_folds: Sequence[Mapping[str, Tensor]] | None = None
+
+    @property
+    def raised(self) -> frozenset[str]:
+        """Return the names of all flags of the fit."""
+        is_raised = {"posthoc_unconverged": not self.is_converged}
+        is_raised["temperature_bound"] = self.is_at_bound
+        return self.flags.union(name for name in is_raised if is_raised[name])
+
+
+class TopVersusAllParams(Params):
+    """Parameters of a map that may be fitted to whether predictions are right."""
+
+    top_versus_all: bool = Field(False, exclude_if=lambda is_set: not is_set)  # keeps old hashes
+    """Whether the fit asks only whether the predicted class is right."""
 
 
 class FittedAlone(PostHocMethod):
@@ -68,13 +87,13 @@ class FittedAlone(PostHocMethod):
         for name in fits[0].record:
             numbers = [fit.record[name] for fit in fits]
             self._record[name] = logits.new_tensor(numbers, dtype=torch.float64)
-        for name in sorted(frozenset[str]().union(*(fit.flags for fit in fits))):
-            self._flags[name] = torch.tensor([name in fit.flags for fit in fits])
+        for name in sorted(frozenset[str]().union(*(fit.raised for fit in fits))):
+            self._flags[name] = torch.tensor([name in fit.raised for fit in fits])
         if self.checks_harm:
             pairs = zip(heads, fits, strict=True)
             harms = [self._is_harmful(head, labels, fit) for head, fit in pairs]
             self._flags[self.harm_flag] = torch.tensor([harm is True for harm in harms])
-            self._flags[UNCHECKED] = torch.tensor([harm is None for harm in harms])
+            self._flags["posthoc_unchecked"] = torch.tensor([harm is None for harm in harms])
 
     def transform(self, logits: Tensor) -> Tensor:
         heads = []
@@ -143,6 +162,28 @@ class FittedAlone(PostHocMethod):
         return bool(weighted_mean(excess, weights) > least)
 
 
+class CurveMap(FittedAlone):
+    """A curve of the probability of each class, or with ``top_versus_all`` of the confidence."""
+
+    @abstractmethod
+    def values(self, probs: Tensor, state: Mapping[str, Tensor]) -> Tensor:
+        """Return the values of K curves at probabilities, both (K, N)."""
+
+    def events(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the probabilities and the outcomes in {0, 1} of K curves, both (K, N)."""
+        if self.params.top_versus_all:
+            confidence, hits = top_label(logits.softmax(-1), labels)
+            return confidence[None], hits[None]
+        probs = logits.softmax(-1).T
+        return probs, F.one_hot(labels, len(probs)).T.to(probs)
+
+    def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:
+        if self.params.top_versus_all:
+            confidence = logits.softmax(-1).amax(-1, keepdim=True)
+            return with_confidence(logits, self.values(confidence.T, state).T)
+        return logarithm(self.values(logits.softmax(-1).T, state).T)
+
+
 def exact(value: float, like: Tensor) -> Tensor:
     """Return a number as a tensor, which is exported to ONNX in double precision."""
     # The exporter rounds Python numbers to single precision, where 1 - 1e-12 is 1.
@@ -152,7 +193,7 @@ def exact(value: float, like: Tensor) -> Tensor:
 def logarithm(probabilities: Tensor) -> Tensor:
     """Normalise rows (N, C), zeros to uniform ones; return logarithms, at least log 1e-12."""
     total = probabilities.sum(-1, keepdim=True)
-    shares = probabilities / total.clamp_min(exact(_TINY, total))
+    shares = probabilities / total.clamp_min(exact(TINY, total))
     uniform = torch.full_like(shares, 1 / shares.shape[-1])
     return torch.where(total > 0, shares, uniform).clamp_min(SMALLEST).log()
 
@@ -189,14 +230,24 @@ def with_confidence(logits: Tensor, confidence: Tensor) -> Tensor:
     return keep_top(others.scatter(-1, first, confidence.log()), logits)
 
 
+def losses_of(loss: Callable[[Tensor, Tensor], Tensor], logits: Tensor, labels: Tensor) -> Tensor:
+    """Return the losses (N,) of logits (N, C) and labels, by parts that stay in the cache."""
+    return torch.cat([loss(logits[rows], labels[rows]) for rows in parts_of(logits)])
+
+
 def least_temperature(
-    objective: Callable[[float], float], grid: Floats, tolerance: float = 1e-8
+    objective: Callable[[float], float],
+    grid: Floats,
+    tolerance: float = 1e-8,
+    at_grid: Sequence[float] | None = None,
 ) -> float:
     """Return the T that minimises an objective of log T, which need not be convex.
 
-    The best point of a grid is found first, then the best one between its neighbours.
+    The best point of a grid is found first, then the best one between its neighbours. ``at_grid``
+    replaces the objective at the grid.
     """
-    best = int(np.argmin([objective(point) for point in grid.tolist()]))
+    values = [objective(point) for point in grid.tolist()] if at_grid is None else at_grid
+    best = int(np.argmin(values))
     ends = grid[max(0, best - 1)], grid[min(len(grid) - 1, best + 1)]
     minimum = minimize_scalar(
         objective, bounds=ends, method="bounded", options={"xatol": tolerance}
@@ -213,8 +264,17 @@ def stacked(parts: Sequence[Tensor]) -> Tensor:
     return torch.stack([torch.cat(pair, -1) for pair in zip(parts, ends, strict=True)])
 
 
-def isotonic(values: Floats, targets: NDArray[np.bool_], weights: Floats) -> Tensor:
-    """Fit an increasing curve (N,) to outcomes (N,) by least squares; return its knots (2, M)."""
+def isotonic_curves(probs: Tensor, hits: Tensor, weights: Tensor | None = None) -> Tensor:
+    """Fit increasing curves of values to outcomes, both (K, N); return their knots (K, 2, M)."""
+    weights = torch.ones_like(probs[0]) if weights is None else weights
+    curves = []
+    for events in zip(probs.contiguous(), hits, strict=True):
+        values, targets = (part.cpu().numpy() for part in events)
+        curves.append(_isotonic(values, targets, weights.cpu().numpy()))
+    return stacked(curves).to(probs.device)
+
+
+def _isotonic(values: Floats, targets: Floats, weights: Floats) -> Tensor:
     order = values.argsort()
     places = values[order]
     starts = first_of_equal(places)
@@ -273,5 +333,5 @@ def interpolate(values: Tensor, knots: Tensor) -> Tensor:
     above = count_below(places, values).clamp(1, places.shape[1] - 1)
     left, right = places.gather(1, above - 1), places.gather(1, above)
     low, high = heights.gather(1, above - 1), heights.gather(1, above)
-    share = ((values - left) / (right - left).clamp_min(exact(_TINY, values))).clamp(0, 1)
+    share = ((values - left) / (right - left).clamp_min(exact(TINY, values))).clamp(0, 1)
     return low + share * (high - low)

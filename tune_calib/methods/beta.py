@@ -18,7 +18,7 @@ from scipy.special import expit
 from torch import Tensor
 
 from tune_calib.errors import UserError
-from tune_calib.methods._posthoc import SMALLEST, UNCONVERGED, Fit, FittedAlone, Floats
+from tune_calib.methods._posthoc import SMALLEST, Fit, FittedAlone, Floats
 from tune_calib.methods.temperature import is_all_right
 from tune_calib.spec.methods import METHODS, cited
 
@@ -37,8 +37,7 @@ class BetaCalibration(FittedAlone):
         values = dict(zip(("a", "b", "c"), fitted.tolist(), strict=True))
         state = {name: logits.new_tensor(value) for name, value in values.items()}
         is_bounded = not is_all_right(self.apply(logits, state), labels)
-        flags = frozenset() if is_converged and is_bounded else frozenset({UNCONVERGED})
-        return Fit(state, values, flags)
+        return Fit(state, values, is_converged and is_bounded)
 
     def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:
         first, second = _features(logits).unbind(-1)

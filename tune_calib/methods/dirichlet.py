@@ -8,7 +8,8 @@ the best temperature and gets no intercept, and the other classes are fitted wit
 
 With `top_versus_all` (Le Coz et al., NeurIPS 2024, arXiv:2411.02988), the map minimises the binary
 cross-entropy of the confidence against whether the prediction is right, plus the penalties and 0.1
-mean_i (W_ii - 1)^2, from W = I / T. It is flagged where the search does not end. The authors' map
+mean_i (W_ii - 1)^2, from W = I / T. A penalty that is not given is then that of the sum of squares,
+as in the authors' program. The trial is flagged where the search does not end. The authors' map
 of this name acts on logits, as `matrix` does here, and takes 200 steps of 0.001, which do not
 arrive.
 """
@@ -25,17 +26,17 @@ from tune_calib.methods._affine import (
     EXACT,
     ROUGH,
     Affine,
-    Ridge,
-    diagonal,
-    minimised,
+    identity,
+    odir,
+    regularised,
     scaled,
     top_versus_all_map,
 )
 from tune_calib.methods._functional import label_log_probs
-from tune_calib.methods._posthoc import SMALLEST, UNCONVERGED, Fit, FittedAlone
+from tune_calib.methods._posthoc import SMALLEST, Fit, FittedAlone, TopVersusAllParams
 from tune_calib.methods.temperature import has_optimum, is_all_right
 from tune_calib.metrics.refinement import folds
-from tune_calib.spec.methods import METHODS, Params, cited
+from tune_calib.spec.methods import METHODS, cited
 
 # From strong to weak: fits with weak penalties take longer and are rarely better.
 _OFF_DIAGONAL = (1e8, 1e6, 1e4, 1e2, 1e0, 1e-2)
@@ -44,7 +45,7 @@ _DIAGONAL = 0.1  # weight of the mean square of W_ii - 1, for top-versus-all cal
 _RISE = 1.001  # factor of the held-out NLL; smaller rises may come from inexact fits
 
 
-class OdirParams(Params):
+class OdirParams(TopVersusAllParams):
     off_diagonal: float | None = Field(None, ge=0)
     """Weight of the mean square of the off-diagonal entries; 0 for no penalty. If none is given, it
     is chosen by 5-fold cross-validation on `calib`: from 1e8 to 0.01 by factors of 100, until the
@@ -52,9 +53,6 @@ class OdirParams(Params):
     intercept: float | None = Field(None, ge=0)
     """Weight of the mean square of the intercept; 0 for no penalty. If none is given, it is chosen
     by 5-fold cross-validation on `calib` among 1e4, 1e2, 1, 1e-2 and 1e-4, with a diagonal map."""
-    top_versus_all: bool = Field(False, exclude_if=lambda is_set: not is_set)  # keeps old hashes
-    """Whether the map minimises the binary cross-entropy of the confidence. A penalty that is not
-    given is then that of the sum of squares, as in the authors' program."""
 
 
 class DirichletCalibration(FittedAlone):
@@ -71,96 +69,77 @@ class DirichletCalibration(FittedAlone):
         intercept, off_diagonal = self.params.intercept, self.params.off_diagonal
         maps_of_folds = None
         if intercept is None or off_diagonal is None:
-            intercept, starts = _chosen_intercept(inputs, labels, intercept)
+            starts = [scaled(inputs[~held], labels[~held]) for held in folds(labels)]
+            pairs = [(value, None) for value in (_INTERCEPT if intercept is None else (intercept,))]
+            (intercept, _), maps = _chosen(inputs, labels, starts, pairs)
             if off_diagonal is None:
-                off_diagonal, maps_of_folds = _chosen_off_diagonal(
-                    inputs, labels, intercept, starts
-                )
+                full_pairs = [(intercept, value) for value in _OFF_DIAGONAL]
+                (_, off_diagonal), maps_of_folds = _chosen(inputs, labels, maps, full_pairs, _RISE)
         # The diagonal is not penalised. There is no optimum to reach exactly where calib lacks a
         # class, whose probability would fall without end, or where all samples are correct and the
         # scale would grow without end.
         is_bounded = has_optimum(inputs, labels)
         tolerance = EXACT if is_bounded else ROUGH
-        start = diagonal(inputs, labels, scaled(inputs, labels), tolerance, intercept)
-        affine = _full(inputs, labels, off_diagonal, intercept, start, tolerance)
+        start = regularised(inputs, labels, scaled(inputs, labels), tolerance, intercept)
+        affine = regularised(inputs, labels, start, tolerance, intercept, off_diagonal)
         if off_diagonal == 0:
             is_bounded = is_bounded and not is_all_right(affine(inputs), labels)
-        is_found = affine.is_converged and is_bounded
-        flags = frozenset() if is_found else frozenset({UNCONVERGED})
         states_of_folds = None
         if maps_of_folds is not None:
             states_of_folds = [fold_map.state() for fold_map in maps_of_folds]
         record = {"off_diagonal": off_diagonal, "intercept": intercept}
-        return Fit(affine.state(), record, flags, of_folds=states_of_folds)
+        is_found = affine.is_converged and is_bounded
+        return Fit(affine.state(), record, is_found, of_folds=states_of_folds)
 
     def fit_fold(self, logits: Tensor, labels: Tensor, full_fit: Fit) -> Fit:
-        inputs, penalties = self.inputs(logits), full_fit.record
+        inputs = self.inputs(logits)
         if self.params.top_versus_all:
             return self._fit_top_versus_all(inputs, labels, full_fit)
-        intercept = penalties["intercept"]
-        start = diagonal(inputs, labels, scaled(inputs, labels), ROUGH, intercept)
-        affine = _full(inputs, labels, penalties["off_diagonal"], intercept, start, ROUGH)
+        intercept, off_diagonal = full_fit.record["intercept"], full_fit.record["off_diagonal"]
+        start = regularised(inputs, labels, scaled(inputs, labels), ROUGH, intercept)
+        affine = regularised(inputs, labels, start, ROUGH, intercept, off_diagonal)
         return Fit(affine.state())
 
     def _fit_top_versus_all(self, inputs: Tensor, labels: Tensor, full_fit: Fit | None) -> Fit:
-        classes, (off_diagonal, intercept) = inputs.shape[-1], self._penalties_of_sums(inputs)
-        target = torch.eye(classes).to(inputs)
-        weight = torch.full_like(target, off_diagonal / max(1, classes * (classes - 1)))
-        weight.fill_diagonal_(_DIAGONAL / classes)
-        ridge = Ridge(weight, target, intercept / classes)
-        fit = top_versus_all_map(inputs, labels, ridge, full_fit=full_fit)
-        return replace(fit, record={"off_diagonal": off_diagonal, "intercept": intercept})
-
-    def _penalties_of_sums(self, inputs: Tensor) -> tuple[float, float]:
-        """Return both penalties; by default, those for which their means become sums."""
         classes, off_diagonal = inputs.shape[-1], self.params.off_diagonal
-        if off_diagonal is None:
+        if off_diagonal is None:  # the weight of a mean that is a sum
             off_diagonal = classes * (classes - 1.0)
         intercept = self.params.intercept
-        return off_diagonal, float(classes) if intercept is None else intercept
+        if intercept is None:
+            intercept = float(classes)
+        start, ridge = odir(identity(inputs), off_diagonal, intercept)
+        weight = torch.as_tensor(ridge.weight).fill_diagonal_(_DIAGONAL / classes)
+        ridge = replace(ridge, weight=weight, target=start.weight)
+        fit = top_versus_all_map(inputs, labels, ridge, full_fit=full_fit)
+        return replace(fit, record={"off_diagonal": off_diagonal, "intercept": intercept})
 
     def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:
         return Affine(state["weight"], state["intercept"])(self.inputs(logits))
 
 
-def _chosen_intercept(
-    inputs: Tensor, labels: Tensor, fixed_penalty: float | None
-) -> tuple[float, list[Affine]]:
-    """Choose the penalty of the intercept; return it with the diagonal maps of the folds."""
-    held_out = folds(labels)
-    starts = [scaled(inputs[~held], labels[~held]) for held in held_out]
-    tried: dict[float, list[Affine]] = {}
-    penalties = _INTERCEPT if fixed_penalty is None else (fixed_penalty,)
-    for penalty in penalties:
-        # Each fit starts from the previous one, which saw the same fold.
-        tried[penalty] = []
-        for held, start in zip(held_out, starts, strict=True):
-            affine = diagonal(inputs[~held], labels[~held], start, ROUGH, penalty)
-            tried[penalty].append(affine)
-        starts = tried[penalty]
-    best = min(tried, key=lambda penalty: _score(inputs, labels, tried[penalty]))
-    return best, tried[best]
+def _chosen(
+    inputs: Tensor,
+    labels: Tensor,
+    maps: Sequence[Affine],
+    penalties: Sequence[tuple[float, float | None]],
+    rise: float = torch.inf,
+) -> tuple[tuple[float, float | None], Sequence[Affine]]:
+    """Return the penalties of the smallest held-out NLL, with the maps of the folds.
 
-
-def _chosen_off_diagonal(
-    inputs: Tensor, labels: Tensor, intercept: float, starts: Sequence[Affine]
-) -> tuple[float, Sequence[Affine]]:
-    """Choose the off-diagonal penalty; return it with the maps of the folds."""
-    best, best_maps = _OFF_DIAGONAL[0], starts
-    lowest, held_out = torch.inf, folds(labels)
-    if not held_out:
-        return best, best_maps
-    for penalty in _OFF_DIAGONAL:
-        # Each fit starts from the previous one, which saw the same fold.
-        maps = []
-        for held, start in zip(held_out, starts, strict=True):
-            maps.append(_full(inputs[~held], labels[~held], penalty, intercept, start, ROUGH))
-        starts = maps
-        score = _score(inputs, labels, starts)
-        if score > lowest * _RISE:
+    Penalties are tried in turn until the NLL rises by a factor. Each fit starts from the previous
+    one, which saw the same fold.
+    """
+    best, best_maps, lowest = penalties[0], maps, torch.inf
+    for pair in penalties:
+        fitted = []
+        for held, start in zip(folds(labels), maps, strict=True):
+            fitted.append(regularised(inputs[~held], labels[~held], start, ROUGH, *pair))
+        maps = fitted
+        score = _score(inputs, labels, maps)
+        if score > lowest * rise:
             break
         if score < lowest:
-            best, best_maps, lowest = penalty, starts, score
+            best, best_maps, lowest = pair, maps, score
     return best, best_maps
 
 
@@ -171,23 +150,6 @@ def _score(inputs: Tensor, labels: Tensor, maps: Sequence[Affine]) -> float:
     for held, affine in zip(folds(labels), maps, strict=True):
         values.append(-label_log_probs(affine(inputs[held]), labels[held]))
     return float(torch.cat(values).mean())
-
-
-def _full(
-    inputs: Tensor,
-    labels: Tensor,
-    off_diagonal: float,
-    intercept: float,
-    start: Affine,
-    tolerance: float,
-) -> Affine:
-    classes = inputs.shape[-1]
-    full = start.weight if start.weight.ndim == 2 else start.weight.diag()
-    weight = torch.full_like(full, off_diagonal / max(1, classes * (classes - 1)))
-    weight.fill_diagonal_(0)
-    ridge = Ridge(weight, torch.zeros_like(full), intercept / classes)
-    start = replace(start, weight=full)
-    return minimised(inputs, labels, ridge, start, tolerance, is_missing_kept=True)
 
 
 METHODS.register(

@@ -16,11 +16,19 @@ from typing import Literal
 
 import numpy as np
 import torch
-from scipy.optimize import minimize, minimize_scalar
+from scipy.optimize import minimize
 from torch import Tensor
 
-from tune_calib.methods._posthoc import SMALLEST, UNCONVERGED, Fit, FittedAlone, Floats, keep_top
-from tune_calib.methods.temperature import AT_BOUND, at_scale, converged, lies_beyond
+from tune_calib.methods._posthoc import (
+    SMALLEST,
+    Fit,
+    FittedAlone,
+    Floats,
+    keep_top,
+    least_temperature,
+    losses_of,
+)
+from tune_calib.methods.temperature import at_scale, converged, lies_beyond
 from tune_calib.metrics.binning import at_labels
 from tune_calib.metrics.refinement import BOUNDS, NEAR, folds, has_best_temperature, parts_of
 from tune_calib.spec.methods import METHODS, Params, cited
@@ -63,18 +71,16 @@ class EnsembleTemperatureScaling(FittedAlone):
     def _fit_weights(self, logits: Tensor, labels: Tensor, temperature: float) -> Fit:
         by_nll = self.params.loss == "nll"
         weights, gap = (_of_nll if by_nll else _of_brier)(logits, labels, temperature)
-        flags = {UNCONVERGED} if gap > _GAP else set()
         is_at_end = not by_nll and not BOUNDS[0] * NEAR < temperature < BOUNDS[1] / NEAR
         is_at_end &= not lies_beyond(logits, labels)
-        if is_at_end or not has_best_temperature(logits, labels):
-            flags.add(AT_BOUND)
+        is_at_end |= not has_best_temperature(logits, labels)
         names = ("weight_scaled", "weight_unscaled", "weight_uniform")
         record = dict(zip(names, weights.tolist(), strict=True))
         state = {
             "temperature": logits.new_tensor(temperature),
             "weights": torch.from_numpy(weights).to(logits.device),
         }
-        return Fit(state, {"temperature": temperature, **record}, frozenset(flags))
+        return Fit(state, {"temperature": temperature, **record}, gap <= _GAP, is_at_end)
 
     def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:
         scaled, unscaled, uniform = state["weights"]
@@ -93,30 +99,24 @@ def _by_brier(logits: Tensor, labels: Tensor, scores: Sequence[Tensor], toleranc
     def score(log_temperature: float) -> float:
         return float(brier_scores(log_temperature, logits, labels).mean())
 
-    # Not convex in T: find the best point of a grid, then search between its neighbours.
-    grid, centre = _GRID, None
     # The score is flat where all probabilities are 0 or 1, but the NLL is not.
     if lies_beyond(logits, labels):
-        centre = converged(logits, labels)
-        grid = log(centre) + _GRID
-        scores = [brier_scores(point, logits, labels) for point in grid]
-    best = int(np.argmin([float(values.double().mean()) for values in scores]))
-    ends = grid[max(0, best - 1)], grid[min(len(grid) - 1, best + 1)]
-    minimum = minimize_scalar(score, bounds=ends, method="bounded", options={"xatol": tolerance})
-    temperature = float(np.exp(minimum.x))
-    return temperature if centre else at_scale(temperature, logits, labels)
+        return least_temperature(score, log(converged(logits, labels)) + _GRID, tolerance)
+    at_grid = [float(values.double().mean()) for values in scores]
+    return at_scale(least_temperature(score, _GRID, tolerance, at_grid), logits, labels)
 
 
 def brier_scores(log_temperature: float, logits: Tensor, labels: Tensor) -> Tensor:
     """Return the Brier scores (N,) of logits whose largest one is 0 in each row."""
-    scores = []
-    for rows in parts_of(logits):  # which stay in the cache
+
+    def scores(part: Tensor, labels: Tensor) -> Tensor:
         # With ten classes, ``softmax`` takes several times as long.
-        errors = (logits[rows] / float(np.exp(log_temperature))).exp_()
+        errors = (part / float(np.exp(log_temperature))).exp_()
         errors /= errors.sum(-1, keepdim=True)
-        errors[torch.arange(len(errors), device=errors.device), labels[rows]] -= 1
-        scores.append(errors.square_().sum(-1))
-    return torch.cat(scores)
+        errors[torch.arange(len(errors), device=errors.device), labels] -= 1
+        return errors.square_().sum(-1)
+
+    return losses_of(scores, logits, labels)
 
 
 def _of_brier(logits: Tensor, labels: Tensor, temperature: float) -> tuple[Floats, float]:

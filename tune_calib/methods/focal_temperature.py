@@ -18,10 +18,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from tune_calib.methods._posthoc import SMALLEST, Fit, FittedAlone, exact, keep_top
-from tune_calib.methods.temperature import AT_BOUND, is_all_right
+from tune_calib.methods._posthoc import SMALLEST, Fit, FittedAlone, exact, keep_top, losses_of
+from tune_calib.methods.temperature import is_all_right
 from tune_calib.metrics.binning import at_labels
-from tune_calib.metrics.refinement import parts_of
 from tune_calib.spec.methods import METHODS, Params, cited
 
 GAMMAS = (-1.0, -0.75, -0.5, -0.25, 0.0, 0.25, 0.5, 0.75, 1.0, 3.0, 5.0)
@@ -51,10 +50,8 @@ class FocalTemperatureScaling(FittedAlone):
     def _fit(self, logits: Tensor, labels: Tensor, gamma: float, temperature: float) -> Fit:
         record = {"temperature": temperature, "gamma": gamma}
         is_at_bound = is_all_right(logits, labels) or temperature in (_GRID[0], _GRID[-1])
-        flags = frozenset({AT_BOUND}) if is_at_bound else frozenset()
-        return Fit(
-            {name: logits.new_tensor(value) for name, value in record.items()}, record, flags
-        )
+        state = {name: logits.new_tensor(value) for name, value in record.items()}
+        return Fit(state, record, is_at_bound=is_at_bound)
 
     def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:
         log_probs = focal_log_probs(logits / state["temperature"], state["gamma"])
@@ -96,11 +93,11 @@ def best_temperature(logits: Tensor, labels: Tensor, gamma: float) -> tuple[floa
 
 def focal_nll(logits: Tensor, labels: Tensor, temperature: float, gamma: float) -> float:
     """Return the mean NLL of the focal map at a temperature, in nats."""
-    losses = []
-    for rows in parts_of(logits):
-        log_probs = focal_log_probs(logits[rows] / temperature, logits.new_tensor(gamma))
-        losses.append(-at_labels(log_probs, labels[rows]))
-    return float(torch.cat(losses).mean())
+
+    def loss(part: Tensor, labels: Tensor) -> Tensor:
+        return -at_labels(focal_log_probs(part / temperature, logits.new_tensor(gamma)), labels)
+
+    return float(losses_of(loss, logits, labels).mean())
 
 
 METHODS.register(

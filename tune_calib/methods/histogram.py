@@ -19,12 +19,11 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from tune_calib.methods._posthoc import Fit, FittedAlone, count_below, logarithm, with_confidence
-from tune_calib.metrics.binning import top_label
-from tune_calib.spec.methods import METHODS, Params, cited
+from tune_calib.methods._posthoc import CurveMap, Fit, TopVersusAllParams, count_below
+from tune_calib.spec.methods import METHODS, cited
 
 
-class HistogramParams(Params):
+class HistogramParams(TopVersusAllParams):
     bins: int = Field(10, ge=1, le=1000)
     """Number of bins per class."""
     binning: Literal["equal_mass", "equal_width"] = "equal_mass"
@@ -33,17 +32,13 @@ class HistogramParams(Params):
     - `equal_mass`: at quantiles of its probabilities on `calib`, as the authors do.
     - `equal_width`: in equal steps from 0 to 1.
     """
-    top_versus_all: bool = Field(False, exclude_if=lambda is_set: not is_set)  # keeps old hashes
-    """Whether only the confidence is replaced, by the share of correct predictions in its bin."""
 
 
-class HistogramBinning(FittedAlone):
+class HistogramBinning(CurveMap):
     """A step function per class."""
 
     def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
-        probs, has_one = logits.softmax(-1).T, self.params.top_versus_all
-        if has_one:
-            probs, hits = (part[None] for part in top_label(probs.T, labels))
+        probs, hits = self.events(logits, labels)
         cuts = torch.linspace(0, 1, self.params.bins + 1, dtype=probs.dtype, device=probs.device)
         edges = cuts.expand(len(probs), -1)
         if self.params.binning == "equal_mass":
@@ -52,23 +47,14 @@ class HistogramBinning(FittedAlone):
             edges = torch.from_numpy(quantiles).to(probs.device).T
         inner = edges[:, 1:-1]
         places = count_below(inner, probs)
-        empty, once = torch.zeros_like(edges[:, 1:]), torch.ones_like(probs[:1])
-        counts = empty.scatter_add(1, places, once.expand_as(probs))
-        if has_one:
-            right = empty.scatter_add(1, places, hits)
-        else:
-            places_of_labels = places.gather(0, labels[None])[0]
-            right = empty.index_put((labels, places_of_labels), once[0], accumulate=True)
+        empty = torch.zeros_like(edges[:, 1:])
+        counts = empty.scatter_add(1, places, torch.ones_like(probs))
+        right = empty.scatter_add(1, places, hits)
         centres = (edges[:, 1:] + edges[:, :-1]) / 2
         return Fit({"edges": inner, "shares": torch.where(counts > 0, right / counts, centres)})
 
-    def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:
-        if self.params.top_versus_all:
-            confidence = logits.softmax(-1).amax(-1, keepdim=True)
-            places = count_below(state["edges"], confidence.T)
-            return with_confidence(logits, state["shares"].gather(1, places).T)
-        places = count_below(state["edges"], logits.softmax(-1).T)
-        return logarithm(state["shares"].gather(1, places).T)
+    def values(self, probs: Tensor, state: Mapping[str, Tensor]) -> Tensor:
+        return state["shares"].gather(1, count_below(state["edges"], probs))
 
 
 METHODS.register(

@@ -46,11 +46,8 @@ class ToplabelHistogram(FittedAlone):
             places = inner.searchsorted(values)
             samples = np.bincount(places, minlength=edges.shape[1])
             shares[label] = np.bincount(places, hits, edges.shape[1]) / np.maximum(samples, 1)
-        state = {
-            "edges": torch.from_numpy(edges).to(logits.device),
-            "shares": torch.from_numpy(shares).to(logits.device),
-            "has_bins": torch.from_numpy(counts > 0).to(logits.device),
-        }
+        arrays = {"edges": edges, "shares": shares, "has_bins": counts > 0}
+        state = {name: torch.from_numpy(arrays[name]).to(logits.device) for name in arrays}
         return Fit(state, {"binned_classes": float((counts > 0).sum())})
 
     def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:

@@ -12,55 +12,28 @@ share the rest in their original proportions, and the accuracy does not change.
 
 from collections.abc import Mapping
 
-import numpy as np
-from pydantic import Field
 from torch import Tensor
 
 from tune_calib.methods._posthoc import (
+    CurveMap,
     Fit,
-    FittedAlone,
-    Floats,
+    TopVersusAllParams,
     interpolate,
-    isotonic,
-    logarithm,
-    stacked,
-    with_confidence,
+    isotonic_curves,
 )
-from tune_calib.metrics.binning import top_label
-from tune_calib.spec.methods import METHODS, Params, cited
+from tune_calib.spec.methods import METHODS, cited
 
 
-class IsotonicParams(Params):
-    top_versus_all: bool = Field(False, exclude_if=lambda is_set: not is_set)  # keeps old hashes
-    """Whether only the confidence is replaced, by a curve fitted to whether predictions are right.
-    """
-
-
-class IsotonicCalibration(FittedAlone):
+class IsotonicCalibration(CurveMap):
     """An increasing curve per class."""
 
     takes_weights = True
 
     def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
-        weights = np.ones(len(labels)) if self.weights is None else self.weights.cpu().numpy()
-        if self.params.top_versus_all:
-            confidence, correct = top_label(logits.softmax(-1), labels)
-            curve = isotonic(confidence.cpu().numpy(), correct.bool().cpu().numpy(), weights)
-            return Fit({"knots": curve[None].to(logits.device)})
-        return Fit({"knots": class_curves(logits.softmax(-1), labels, weights)})
+        return Fit({"knots": isotonic_curves(*self.events(logits, labels), self.weights)})
 
-    def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:
-        if self.params.top_versus_all:
-            confidence = logits.softmax(-1).amax(-1, keepdim=True)
-            return with_confidence(logits, interpolate(confidence.T, state["knots"]).T)
-        return logarithm(interpolate(logits.softmax(-1).T, state["knots"]).T)
-
-
-def class_curves(probs: Tensor, labels: Tensor, weights: Floats) -> Tensor:
-    """Fit an increasing curve to each column of probabilities (N, C); return knots (C, 2, M)."""
-    columns, targets = probs.T.contiguous().cpu().numpy(), labels.cpu().numpy()
-    curves = [isotonic(values, targets == k, weights) for k, values in enumerate(columns)]
-    return stacked(curves).to(probs.device)
+    def values(self, probs: Tensor, state: Mapping[str, Tensor]) -> Tensor:
+        return interpolate(probs, state["knots"])
 
 
 METHODS.register(
@@ -72,7 +45,7 @@ METHODS.register(
         \quad f_k = \operatorname{argmin}_{f \text{ rising}} \sum_{i \in \mathrm{calib}}
             \left(f(p_{ik}) - [y_i = k]\right)^2
     """,
-    params=IsotonicParams,
+    params=TopVersusAllParams,
     implementation=IsotonicCalibration,
     keeps_accuracy=False,
 )

@@ -16,10 +16,8 @@ import torch
 from torch import Tensor
 
 from tune_calib.methods._functional import weighted_mean
-from tune_calib.methods._posthoc import Fit, FittedAlone, exact, keep_top, logarithm
+from tune_calib.methods._posthoc import TINY, Fit, FittedAlone, exact, keep_top, logarithm
 from tune_calib.spec.methods import METHODS, cited
-
-_TINY = torch.finfo(torch.float64).tiny
 
 
 class MeanConfidence(FittedAlone):
@@ -44,7 +42,7 @@ class MeanConfidence(FittedAlone):
         largest = shares.amax(-1, keepdim=True)
         excess = (1 - confidence) * largest - confidence
         range_of_excess = (1 - confidence) * (largest - equal)
-        weight = (excess / range_of_excess.clamp_min(exact(_TINY, logits))).clamp(0, 1)
+        weight = (excess / range_of_excess.clamp_min(exact(TINY, logits))).clamp(0, 1)
         others = (1 - confidence) * ((1 - weight) * shares + weight * equal)
         return keep_top(logarithm(torch.where(is_top, confidence, others)), logits)
 

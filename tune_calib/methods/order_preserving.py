@@ -36,6 +36,7 @@ from tune_calib.methods._networks import (
     evaluate_layers,
     initial_layers,
     layers_of,
+    softplus,
 )
 from tune_calib.methods._posthoc import keep_top
 from tune_calib.metrics.refinement import BOUNDS
@@ -174,9 +175,7 @@ def integral(logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:
 
 def ascending_scores(inputs: Tensor, descending: Tensor, layers: Layers) -> Tensor:
     """Return the scores (N, C) of OI and OP from the smallest, 0, to the largest."""
-    outputs = evaluate_layers(inputs, layers)[..., 1:]
-    # The softplus, which onnxruntime does not have in double precision.
-    factors = outputs.relu() + (-outputs.abs()).exp().log1p()
+    factors = softplus(evaluate_layers(inputs, layers)[..., 1:])
     ascending = descending.flip(-1)
     rises = factors * (ascending[..., 1:] - ascending[..., :-1])
     return torch.cat([torch.zeros_like(descending[..., :1]), rises.cumsum(-1)], -1)

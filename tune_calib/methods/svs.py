@@ -1,11 +1,14 @@
-"""Structured vector scaling, SVS (Berta et al., AISTATS 2026): a regularised diagonal map.
+"""Structured vector and matrix scaling, SVS and SMS (Berta et al., AISTATS 2026).
 
-The implementation follows the authors' program (probmetrics): find the best temperature, mix in the
-uniform distribution with weight 1 / (n + 1), then fit v and b by the NLL with ridge penalties that
-shrink with the number n of samples. The fit ends where the gradient vanishes.
+The implementation follows the authors' program (probmetrics) with its ridge penalty: find the best
+temperature, mix in the uniform distribution with weight 1 / (n + 1), then fit an affine map by the
+NLL with penalties of its deviations from the identity that shrink with the number n of samples. The
+map of SVS is diagonal. SMS adds off-diagonal entries, whose penalty grows with their number,
+C (C - 1). The fit ends where the gradient vanishes.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from math import log
 
 import torch
@@ -13,8 +16,8 @@ from pydantic import Field
 from torch import Tensor
 
 from tune_calib.methods._affine import EXACT, ROUGH, Affine, Ridge, identity, minimised
-from tune_calib.methods._posthoc import UNCONVERGED, Fit, FittedAlone
-from tune_calib.methods.temperature import AT_BOUND, converged, near
+from tune_calib.methods._posthoc import Fit, FittedAlone
+from tune_calib.methods.temperature import converged, near
 from tune_calib.metrics.refinement import has_best_temperature
 from tune_calib.spec.methods import METHODS, Params, cited
 
@@ -24,6 +27,11 @@ class StructuredParams(Params):
     """Penalty of the squared intercepts, times C / n."""
     lambda_diagonal: float = Field(1.0, gt=0)
     """Penalty of the squared deviations of the diagonal from 1, times C / n."""
+
+
+class SmsParams(StructuredParams):
+    lambda_off_diagonal: float = Field(1.0, gt=0)
+    """Penalty of the squared off-diagonal entries, times C (C - 1) / n."""
 
 
 class StructuredVectorScaling(FittedAlone):
@@ -42,10 +50,8 @@ class StructuredVectorScaling(FittedAlone):
     def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
         temperature = converged(logits, labels, weights=self.weights)
         state, is_converged = self._fit(logits, labels, temperature, EXACT)
-        flags = set() if is_converged else {UNCONVERGED}
-        if not has_best_temperature(logits, labels):
-            flags.add(AT_BOUND)
-        return Fit(state, {"temperature": temperature}, frozenset(flags))
+        is_at_bound = not has_best_temperature(logits, labels)
+        return Fit(state, {"temperature": temperature}, is_converged, is_at_bound)
 
     def fit_fold(self, logits: Tensor, labels: Tensor, full_fit: Fit) -> Fit:
         temperature = near(full_fit, logits, labels, self.weights)
@@ -67,16 +73,31 @@ class StructuredVectorScaling(FittedAlone):
         return {**scalars, **affine.state()}, affine.is_converged
 
 
+class StructuredMatrixScaling(StructuredVectorScaling):
+    """An affine map that is regularised towards a temperature."""
+
+    def begin(self, inputs: Tensor, samples: float) -> tuple[Ridge, Affine]:
+        classes = inputs.shape[-1]
+        ridge, start = super().begin(inputs, samples)
+        off = self.params.lambda_off_diagonal * classes * (classes - 1) / samples
+        weight = torch.full((classes, classes), off, dtype=inputs.dtype, device=inputs.device)
+        weight.diagonal().fill_(float(ridge.weight))
+        full = start.weight.diag()
+        return Ridge(weight, full, ridge.intercept), replace(start, weight=full)
+
+
 def _mixed(logits: Tensor, samples: Tensor) -> Tensor:
     """Return log-probabilities mixed with the uniform distribution of weight 1 / (n + 1)."""
     weighted = logits.log_softmax(-1) + (samples / (samples + 1)).log()
     return torch.logaddexp(weighted, -(samples + 1).log() - log(logits.shape[-1]))
 
 
+_PAPER = cited("Berta et al., AISTATS", "berta2026structured")
+
 METHODS.register(
     name="svs",
     title="structured vector scaling",
-    **cited("Berta et al., AISTATS", "berta2026structured"),
+    **_PAPER,
     formula=r"""
         q = \operatorname{softmax}(v \odot x + b),
         \quad x = \log\left(\tfrac{n}{n + 1} \operatorname{softmax}(z / T)
@@ -87,5 +108,23 @@ METHODS.register(
     """,
     params=StructuredParams,
     implementation=StructuredVectorScaling,
+    keeps_accuracy=False,
+)
+METHODS.register(
+    name="sms",
+    is_quadratic=True,
+    title="structured matrix scaling",
+    **_PAPER,
+    formula=r"""
+        q = \operatorname{softmax}(W x + b),
+        \quad x = \log\left(\tfrac{n}{n + 1} \operatorname{softmax}(z / T)
+            + \tfrac{1}{n + 1} \tfrac{1}{C}\right),
+        \quad W, b = \operatorname{argmin}_{W, b} \frac{1}{n} \sum_{i \in \mathrm{calib}}
+            -\log q_{i, y_i}
+            + \frac{C}{n} \left(\lambda_v \sum_j (W_{jj} - 1)^2 + \lambda_b \sum_j b_j^2
+            + (C - 1) \lambda_M \sum_{j \neq k} W_{jk}^2\right)
+    """,
+    params=SmsParams,
+    implementation=StructuredMatrixScaling,
     keeps_accuracy=False,
 )

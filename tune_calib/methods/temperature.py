@@ -1,32 +1,42 @@
 """Temperature scaling (Guo et al., ICML 2017): softmax(z / T) with T fitted on ``calib``.
 
 With `top_versus_all` (Le Coz et al., NeurIPS 2024, arXiv:2411.02988), T minimises the binary
-cross-entropy of the confidence against whether the prediction is right, to convergence. The authors
-take 200 steps of 0.001 from T = 1.5, which do not arrive.
+cross-entropy of the confidence against whether the prediction is right, to convergence. It needs no
+probabilities of the other classes, of which most are near 0. The authors take 200 steps of 0.001
+from T = 1.5, which do not arrive.
 """
 
 from collections.abc import Iterable, Mapping
+from math import log
 from typing import Literal, Self
 
 import numpy as np
 import torch
-from pydantic import Field, model_validator
+from pydantic import model_validator
 from scipy.optimize import minimize_scalar
 from torch import Tensor
 
 from tune_calib.methods._functional import label_log_probs, weighted_mean
-from tune_calib.methods._posthoc import Fit, FittedAlone
-from tune_calib.methods._top_versus_all import top_versus_all_temperature
+from tune_calib.methods._posthoc import (
+    Fit,
+    FittedAlone,
+    TopVersusAllParams,
+    least_temperature,
+    losses_of,
+)
 from tune_calib.metrics import refinement
 from tune_calib.metrics.binning import confidence_table, top_label
-from tune_calib.spec.methods import METHODS, Params, cited
+from tune_calib.spec.methods import METHODS, cited
 
 _GRID = np.cumsum(np.full(100, 0.1))  # a sum, to reproduce the rounding of the authors' loop
 _FOLD_TOLERANCE = 1e-3  # of log T for cross-validation, which fits each classifier five more times
-AT_BOUND = "temperature_bound"
+# Where top-versus-all calibration searches log T, and around that of the full fit for a fold.
+_SEARCHED = np.linspace(log(refinement.BOUNDS[0]), log(refinement.BOUNDS[1]), 25)
+_NEAR = np.array([-log(2), 0, log(2)])
+_LOWEST = -100.0  # logarithm, as in PyTorch
 
 
-class TemperatureParams(Params):
+class TemperatureParams(TopVersusAllParams):
     fit: Literal["nll", "grid_ece", "grid_nll"] = "nll"
     """Objective that the temperature minimises on `calib`.
 
@@ -36,8 +46,6 @@ class TemperatureParams(Params):
       code of Mukhoti et al., MbLS, ACLS and FeDLaS.
     - `grid_nll`: the NLL, at its first minimum over the same grid.
     """
-    top_versus_all: bool = Field(False, exclude_if=lambda is_set: not is_set)  # keeps old hashes
-    """Whether the temperature minimises the binary cross-entropy of the confidence instead."""
 
     @model_validator(mode="after")
     def _has_one_objective(self) -> Self:
@@ -65,9 +73,8 @@ class TemperatureScaling(FittedAlone):
             is_at_bound = is_all_right(logits, labels) or not is_inside
         if self.params.top_versus_all:  # of equal logits, T changes nothing
             is_at_bound |= bool((logits.amax(-1) == logits.amin(-1)).all())
-        flags = frozenset({AT_BOUND}) if is_at_bound else frozenset()
         state = {"temperature": torch.tensor(temperature, dtype=torch.float64)}
-        return Fit(state, {"temperature": temperature}, flags)
+        return Fit(state, {"temperature": temperature}, is_at_bound=bool(is_at_bound))
 
     def fit_fold(self, logits: Tensor, labels: Tensor, full_fit: Fit) -> Fit:
         temperature = torch.tensor(self._best(logits, labels, full_fit), dtype=torch.float64)
@@ -78,10 +85,7 @@ class TemperatureScaling(FittedAlone):
 
     def _best(self, logits: Tensor, labels: Tensor, full_fit: Fit | None = None) -> float:
         if self.params.top_versus_all:
-            centre = None
-            if full_fit is not None:
-                centre = float(full_fit.state["temperature"])
-            return top_versus_all_temperature(logits, labels, self.weights, centre)
+            return top_versus_all_temperature(logits, labels, self.weights, full_fit)
         if self.params.fit == "nll":
             if full_fit is None:
                 return converged(logits, labels, weights=self.weights)
@@ -177,10 +181,37 @@ def at_scale(
 
 
 def _nll(logits: Tensor, labels: Tensor, weights: Tensor | None, temperature: float) -> float:
-    losses = []
-    for rows in refinement.parts_of(logits):
-        losses.append(-label_log_probs(logits[rows] / temperature, labels[rows]))
-    return float(weighted_mean(torch.cat(losses), weights))
+    losses = losses_of(
+        lambda part, labels: -label_log_probs(part / temperature, labels), logits, labels
+    )
+    return float(weighted_mean(losses, weights))
+
+
+def top_versus_all_losses(logits: Tensor, labels: Tensor) -> Tensor:
+    """Return the binary cross-entropy (N,) of the top label of logits (N, C), in nats.
+
+    Whether the top label is right has no gradient. Logarithms are at least -100.
+    """
+    log_probs = logits.log_softmax(-1)
+    highest, first = log_probs.max(-1, keepdim=True)
+    others = log_probs.scatter(-1, first, -torch.inf).logsumexp(-1)
+    log_likelihoods = torch.where(first[:, 0] == labels, highest[:, 0], others)
+    return -log_likelihoods.clamp_min(_LOWEST)
+
+
+def top_versus_all_temperature(
+    logits: Tensor, labels: Tensor, weights: Tensor | None = None, full_fit: Fit | None = None
+) -> float:
+    """Return the T in ``BOUNDS``, or for a fold near the full fit, of the smallest mean loss."""
+
+    def objective(log_temperature: float) -> float:
+        scaled = logits / float(np.exp(log_temperature))
+        return float(weighted_mean(losses_of(top_versus_all_losses, scaled, labels), weights))
+
+    if full_fit is None:
+        return least_temperature(objective, _SEARCHED)
+    centre = log(float(full_fit.state["temperature"]))
+    return least_temperature(objective, centre + _NEAR, tolerance=1e-3)
 
 
 METHODS.register(

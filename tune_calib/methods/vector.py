@@ -15,7 +15,6 @@ search does not end. The authors take 200 steps of 0.001, which do not arrive.
 from collections.abc import Mapping
 
 import torch
-from pydantic import Field
 from torch import Tensor
 
 from tune_calib.methods._affine import (
@@ -23,20 +22,15 @@ from tune_calib.methods._affine import (
     ROUGH,
     Affine,
     Ridge,
-    diagonal,
+    regularised,
     scaled,
     top_versus_all_map,
 )
-from tune_calib.methods._posthoc import UNCONVERGED, Fit, FittedAlone
+from tune_calib.methods._posthoc import Fit, FittedAlone, TopVersusAllParams
 from tune_calib.methods.temperature import has_optimum, is_all_right
-from tune_calib.spec.methods import METHODS, Params, cited
+from tune_calib.spec.methods import METHODS, cited
 
 _PENALTY = 0.1  # of the mean square of w - 1, as in the authors' program
-
-
-class VectorParams(Params):
-    top_versus_all: bool = Field(False, exclude_if=lambda is_set: not is_set)  # keeps old hashes
-    """Whether the map minimises the binary cross-entropy of the confidence, without intercepts."""
 
 
 class VectorScaling(FittedAlone):
@@ -50,18 +44,17 @@ class VectorScaling(FittedAlone):
         may_be_found = has_optimum(logits, labels)
         tolerance = EXACT if may_be_found else ROUGH
         start = scaled(logits, labels, self.weights)
-        affine = diagonal(logits, labels, start, tolerance, weights=self.weights)
+        affine = regularised(logits, labels, start, tolerance, weights=self.weights)
         is_found = affine.is_converged and may_be_found and not is_all_right(affine(logits), labels)
-        flags = frozenset() if is_found else frozenset({UNCONVERGED})
-        return Fit(affine.state(), flags=flags)
+        return Fit(affine.state(), is_converged=is_found)
 
     def fit_fold(self, logits: Tensor, labels: Tensor, full_fit: Fit) -> Fit:
         if self.params.top_versus_all:
             return self._fit_top_versus_all(logits, labels, full_fit)
         start = Affine(full_fit.state["weight"], full_fit.state["intercept"])
-        if UNCONVERGED in full_fit.flags:  # its scale may have grown without end
+        if not full_fit.is_converged:  # its scale may have grown without end
             start = scaled(logits, labels, self.weights)
-        return Fit(diagonal(logits, labels, start, ROUGH, weights=self.weights).state())
+        return Fit(regularised(logits, labels, start, ROUGH, weights=self.weights).state())
 
     def _fit_top_versus_all(self, logits: Tensor, labels: Tensor, full_fit: Fit | None) -> Fit:
         ridge = Ridge(_PENALTY / logits.shape[-1], torch.ones_like(logits[0]))
@@ -80,7 +73,7 @@ METHODS.register(
         \quad w, b = \operatorname{argmin}_{w, b} \sum_{i \in \mathrm{calib}}
             -\log \operatorname{softmax}(w \odot z_i + b)_{y_i}
     """,
-    params=VectorParams,
+    params=TopVersusAllParams,
     implementation=VectorScaling,
     keeps_accuracy=False,
 )
