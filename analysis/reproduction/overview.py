@@ -44,11 +44,16 @@ _NETWORK_HEADS = (
     "network", "trained on", "test accuracy (%)", "train accuracy (%)",
     "head's views (%)", "confidence - accuracy (points)", "networks",
 )  # fmt: skip
-_HEAD_HEADS = (
-    "heads on", "method", "rate", "loss", "batch", "weight decay", "epochs", "epoch kept",
-    "augmentation",
-    "tables",
-)  # fmt: skip
+_HEAD_SETTINGS = {
+    "method": "method",
+    "lr": "rate",
+    "loss_reduction": "loss",
+    "batch_size": "batch",
+    "weight_decay": "weight decay",
+    "epochs": "epochs",
+    "select": "epoch kept",
+    "augment": "augmentation",
+}
 
 Pictured = Callable[[Made, Run, str], str | None]
 """Return the path of a figure of some results by its name; None if it was not drawn."""
@@ -105,7 +110,8 @@ def overview(results: Sequence[Made]) -> str:
     for name, tables_of_paper in papers.items():
         parts += [f"## {name}", _claims(tables_of_paper)]
         if heads := _heads(tables_of_paper):
-            parts.append(body(table_of(_HEAD_HEADS, heads)))
+            names = ["heads on", *_HEAD_SETTINGS.values(), "tables"]
+            parts.append(body(table_of(names, heads)))
     run_tables = {result.table.name for result in results}
     absent = [table for table in REPRODUCTIONS.values() if table.name not in run_tables]
     if rows := [[table.name, table.title, ", ".join(table.scales)] for table in absent]:
@@ -170,16 +176,7 @@ def _heads(results: Sequence[Made]) -> list[list[str]]:
             network = titled(name_of(run).split())
             for text in run.trials["head"].dropna().unique():
                 head = json.loads(text)
-                settings = (
-                    head["method"],
-                    f"{head['lr']:g}",
-                    head["loss_reduction"],
-                    str(head["batch_size"]),
-                    f"{head['weight_decay']:g}",
-                    str(head["epochs"]),
-                    head["select"],
-                    head["augment"],
-                )
+                settings = [str(head.get(name, "-")) for name in _HEAD_SETTINGS]
                 tables_of_head[network, *settings][made.table.name] = None
     networks = defaultdict[tuple[str, ...], list[str]](list)
     for (network, *settings), names in tables_of_head.items():
