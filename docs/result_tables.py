@@ -15,8 +15,10 @@ a test compares it::
 ``rows`` names the rung of each row. ``runs`` are folders of ``docs/claims``; a cell is the mean
 over all distinct trials of the rung in them, with its standard deviation, or the ends of its
 interval (``cells: interval``), or alone (``cells: mean``). ``rung`` changes the rungs of a column
-(``"{}, scaled"``), ``split`` is where it is measured (``select``, ``ood/cifar10``). A folder as
-``ladder`` gives the table of its report, with ``metrics``. ``effects`` names the column of each run
+(``"{}, scaled"``), ``rungs`` names those of some rows, without the others; ``split`` is where it is
+measured (``select``, ``ood/cifar10``). ``origin`` adds the run of each row where they differ, and
+the settings in which its head differs from those of other rows. A folder as ``ladder`` gives the
+table of its report, with ``metrics``. ``effects`` names the column of each run
 with a design, whose Shapley values of ``metrics`` it shows by step, as decided, also ``behind`` its
 post-hoc method.
 """
@@ -52,6 +54,17 @@ PAGES = ROOT / "docs/pages"
 WRITTEN = (ROOT / "README.md", PAGES / "results.md", PAGES / "which-method.md")
 
 _BLOCK = re.compile(r"^(<!-- results(?: (\S+\.yaml) |\n(.*?)^)-->\n).*?^<!-- end -->$", re.M | re.S)
+Rows = Sequence[tuple[str, pd.DataFrame]]
+"""The rungs of a column with their trials."""
+
+_HEAD_SETTINGS = {
+    "lr": "rate {:.2g}",
+    "loss_reduction": "{} loss",
+    "batch_size": "batch {}",
+    "weight_decay": "decay {:.2g}",
+    "epochs": "{} epochs",
+    "augment": "augmentation {}",
+}
 _GAIN = "nll_gain"  # the share of ``analysis.ladder.means.nll_gains``, with the first row as base
 
 
@@ -63,6 +76,8 @@ class Columns:
     metrics: list[str]
     title: str = ""
     rung: str = "{}"
+    rungs: dict[str, str] = field(default_factory=dict)
+    origin: bool = False
     split: str = "test"
     cells: Literal["spread", "interval", "mean"] = "spread"
 
@@ -135,16 +150,21 @@ def _load(folder: str) -> Run:
 
 def _columns(table: ResultTable, columns: Columns) -> Iterator[tuple[str, list[Cell]]]:
     runs = list(map(_load, columns.runs))
-    rows = {}
-    for rung in table.rows.values():
+    rows = []
+    for name, rung in table.rows.items():
         label = columns.rung.format(rung)
-        rows[label] = _trials(runs, label)
-    if all(trials.empty for trials in rows.values()):
+        if columns.rungs:
+            label = columns.rungs.get(name, "")
+        rows.append((label, _trials(runs, label)))
+    if all(trials.empty for _, trials in rows):
         raise UserError(f"{columns.runs}: no finished trial of these rungs")
     prefix = f"{columns.title}: " if columns.title else ""
+    if columns.origin:
+        for head, cells in _origins(rows):
+            yield prefix + head, cells
     for metric in columns.metrics:
         if metric == _GAIN:
-            yield f"{prefix}NLL gain (%)", _gains(list(rows.values()))
+            yield f"{prefix}NLL gain (%)", _gains([trials for _, trials in rows])
         else:
             yield prefix + METRICS[metric].head, _cells(rows, metric, columns)
 
@@ -154,6 +174,7 @@ def _trials(runs: Sequence[Run], label: str) -> pd.DataFrame:
     parts = []
     for run in runs:
         rows = run.done[run.done["rung"].map(run.labels) == label]
+        rows = rows.assign(run=run.out.relative_to(SHIPPED).parts[1])
         for end in ("lower", "upper"):
             bounds = pd.DataFrame(run.intervals[end].unstack("metric"))
             rows = rows.join(bounds.add_prefix(f"{end}/"), on="spec_hash")
@@ -174,11 +195,34 @@ def _recipe(text: str) -> str:
     return json.dumps(settings)
 
 
-def _cells(rows: dict[str, pd.DataFrame], metric: str, columns: Columns) -> list[Cell]:
+def _origins(rows: Rows) -> Iterator[tuple[str, list[Cell]]]:
+    """Yield the column of runs, if there are several, and that of settings that heads differ in."""
+    runs = [" ".join(trials["run"].unique()) for _, trials in rows]
+    if len({run for run in runs if run}) > 1:
+        yield "Run", list(map(Cell, runs))
+    heads: list[dict[str, Any]] = []
+    for _, trials in rows:
+        texts = trials["head"].dropna()
+        heads.append(json.loads(texts.iloc[0]) if len(texts) else {})
+    settings = dict.fromkeys(_HEAD_SETTINGS, False)
+    for name in settings:
+        settings[name] = len({head[name] for head in heads if head}) > 1
+    cells = []
+    for head in heads:
+        parts = []
+        for name, differs in settings.items():
+            if differs and head:
+                parts.append(_HEAD_SETTINGS[name].format(head[name]))
+        cells.append(Cell(", ".join(parts)) if parts else Cell.of(None))
+    if any(settings.values()):
+        yield "Head", cells
+
+
+def _cells(rows: Rows, metric: str, columns: Columns) -> list[Cell]:
     cells, flags = [], []
     name, kind = column(columns.split, metric), columns.cells
     of_runs = [may_win(run, metric, columns.split) for run in map(_load, columns.runs)]
-    for label, trials in rows.items():
+    for label, trials in rows:
         values = trials[name].astype(float)
         mean, spread = values.mean(), values.std(ddof=1)
         cell = Cell.number(metric, mean, spread if kind == "spread" else float("nan"))
@@ -188,6 +232,8 @@ def _cells(rows: dict[str, pd.DataFrame], metric: str, columns: Columns) -> list
             cell = replace(cell, text=f"{cell.text} [{low}, {high}]")
         cells.append(cell)
         flags.append(all(flag.get(label, True) for flag in of_runs))
+    if sum(len(trials) > 0 for _, trials in rows) == 1:
+        return cells
     return ranked(cells, METRICS[metric], flags)
 
 

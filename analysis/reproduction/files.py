@@ -97,6 +97,7 @@ class Made:
             entry if len(groups) > 1 else " ".join(run.out.name for run in runs),
             where,
             judge(groups, claim),
+            is_elsewhere=claim.network not in (None, where),
             is_reduced=any(uses_part_of_train(group[0]) for group in groups),
             printed=tables.describe_print(self.table, entry, runs[0].rungs, claim),
             late=int(max(0, *late)),
@@ -192,8 +193,9 @@ def write_reproduction(
 
 
 def _describe_verdicts(rows: Sequence[VerdictRow]) -> str:
-    counts = Counter(row.verdict.outcome for row in rows if not row.is_part)
+    counts = Counter(row.verdict.outcome for row in rows if row.is_counted)
     outcomes = [f"{counts[outcome]} {outcome}" for outcome in get_args(Outcome) if counts[outcome]]
     if not outcomes:
         return ""
-    return f"Of {format_count(counts.total(), 'verdict')} on claims: {', '.join(outcomes)}."
+    total = format_count(counts.total(), "verdict")
+    return f"Of {total} on claims of the paper: {', '.join(outcomes)}."

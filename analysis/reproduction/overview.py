@@ -1,5 +1,6 @@
 """Pages on ``tune-calib reproduce``: each claim with its verdict, each table with a figure."""
 
+import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -43,6 +44,16 @@ _NETWORK_HEADS = (
     "network", "trained on", "test accuracy (%)", "train accuracy (%)",
     "head's views (%)", "confidence - accuracy (points)", "networks",
 )  # fmt: skip
+_HEAD_SETTINGS = {
+    "method": "method",
+    "lr": "rate",
+    "loss_reduction": "loss",
+    "batch_size": "batch",
+    "weight_decay": "weight decay",
+    "epochs": "epochs",
+    "select": "epoch kept",
+    "augment": "augmentation",
+}
 
 Pictured = Callable[[Made, Run, str], str | None]
 """Return the path of a figure of some results by its name; None if it was not drawn."""
@@ -88,15 +99,19 @@ def overview(results: Sequence[Made]) -> str:
         "# The papers' claims and the verdicts on them",
         f"{tables.RULE}. Differences of fractions are in percentage points. Verdicts are not "
         "corrected for the number of claims, so some of them are due to chance. Verdicts "
-        "in parentheses are on parts of a mean, for information. A comparison that two tables make "
-        "on the same trials counts once. The numbers are on the page of "
-        f"[tables]({TABLES_PAGE}).",
+        "in parentheses are for information: on parts of a mean, or on a claim that names one "
+        "network, judged elsewhere. The counts leave them out, and claims that are not in the "
+        "paper. A comparison that two tables make on the same trials counts once. The numbers are "
+        f"on the page of [tables]({TABLES_PAGE}).",
         body(table_of(["paper", "networks trained on", *_OUTCOMES], _count_outcomes(papers))),
         "## Base networks",
         body(table_of(_NETWORK_HEADS, _networks(results))),
     ]
     for name, tables_of_paper in papers.items():
         parts += [f"## {name}", _claims(tables_of_paper)]
+        if heads := _heads(tables_of_paper):
+            names = ["heads on", *_HEAD_SETTINGS.values(), "tables"]
+            parts.append(body(table_of(names, heads)))
     run_tables = {result.table.name for result in results}
     absent = [table for table in REPRODUCTIONS.values() if table.name not in run_tables]
     if rows := [[table.name, table.title, ", ".join(table.scales)] for table in absent]:
@@ -110,7 +125,7 @@ def _count_outcomes(papers: Mapping[str, Sequence[Made]]) -> list[list[str]]:
         counts = defaultdict[str, Counter[str]](Counter)
         distinct: dict[object, VerdictRow] = {}
         for row in _verdict_rows(results):
-            if row.is_part:
+            if not row.is_counted:
                 continue
             verdict = row.verdict
             pairs = sum(len(comparison.others) for comparison in verdict.claim.comparisons)
@@ -153,6 +168,22 @@ def _networks(results: Sequence[Made]) -> list[list[str]]:
     return records
 
 
+def _heads(results: Sequence[Made]) -> list[list[str]]:
+    """Describe how the heads of each method were trained on which networks, in which tables."""
+    tables_of_head = defaultdict[tuple[str, ...], dict[str, None]](dict)
+    for made in results:
+        for _, run in made.runs:
+            network = titled(name_of(run).split())
+            for text in run.trials["head"].dropna().unique():
+                head = json.loads(text)
+                settings = [str(head.get(name, "-")) for name in _HEAD_SETTINGS]
+                tables_of_head[network, *settings][made.table.name] = None
+    networks = defaultdict[tuple[str, ...], list[str]](list)
+    for (network, *settings), names in tables_of_head.items():
+        networks[*settings, ", ".join(names)].append(network)
+    return [[", ".join(names), *settings] for settings, names in networks.items()]
+
+
 def _claims(results: Sequence[Made]) -> str:
     ordered = sorted(_verdict_rows(results), key=attrgetter("is_reduced"))
     networks = dict.fromkeys([row.where for row in ordered], "")
@@ -192,7 +223,7 @@ def describe_tables(results: Sequence[Made], pictured: Pictured) -> str:
 def _describe_verdict(row: VerdictRow) -> str:
     (cells,) = tables.claims_table("", [row]).records
     outcome, verdict = row.outcome, row.verdict
-    if verdict.outcome in tables.DECIDED and not row.is_part:
+    if verdict.outcome in tables.DECIDED and not (row.is_part or row.is_elsewhere):
         outcome = f"**{outcome}**"
     if cells["95 %"].is_blank:
         return outcome

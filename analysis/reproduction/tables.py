@@ -39,7 +39,8 @@ NUMBERS = {
     "least": "verdict.comparison.least", "verdict": "verdict.outcome",
     "difference": "verdict.difference", "low": "verdict.low", "high": "verdict.high",
     "seeds": "verdict.pairs", "seeds_to_decide": "verdict.seeds", "why": "reasons",
-    "is_ours": "verdict.claim.is_ours", "is_part": "is_part", "paper": "printed",
+    "is_ours": "verdict.claim.is_ours", "is_part": "is_part",
+    "is_elsewhere": "is_elsewhere", "paper": "printed",
 }  # fmt: skip
 
 DECIDED = ("held", "not held")  # outcomes
@@ -198,14 +199,24 @@ class VerdictRow:
     verdict: Verdict
     is_reduced: bool = False  # to networks trained on a part of the training images
     is_part: bool = False  # of the mean in the claim; for information, not counted
+    is_elsewhere: bool = False  # on another network than the claim names; not counted either
     printed: str = ""  # printed values, and the number of them that support the claim
     late: int = 0  # seeds added after the first verdict
     misfits_views: bool = False  # whether it is on heads whose views the networks do not fit
 
     @property
+    def is_counted(self) -> bool:
+        """Whether the verdict counts among those on what the paper claims."""
+        return not (self.is_part or self.is_elsewhere or self.verdict.claim.is_ours)
+
+    @property
     def outcome(self) -> str:
-        """Return the outcome with its marks: parentheses for a part of a mean, and ``MISFIT``."""
-        outcome = f"({self.verdict.outcome})" if self.is_part else self.verdict.outcome
+        """Return the outcome with its marks: parentheses for information, and ``MISFIT``."""
+        outcome: str = self.verdict.outcome
+        if self.is_elsewhere:
+            outcome = f"({outcome} elsewhere)"
+        elif self.is_part:
+            outcome = f"({outcome})"
         return f"{outcome} {MISFIT}" if self.misfits_views else outcome
 
     @property

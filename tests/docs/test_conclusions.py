@@ -6,17 +6,21 @@ of ``analyze significance RUN --baseline REFERENCE --metric METRIC``::
     <!-- conclusion: {run: resnet50/tuned, metric: nll, reference: ce, better: [tst, vtst]} -->
 """
 
+import lzma
 import re
 from functools import cache
 from itertools import chain
 from typing import get_args
 
+import numpy as np
 import pytest
 import yaml
+from safetensors.numpy import load as load_arrays
 
 from analysis.compare.decision import Outcome, decide_sums
 from analysis.load import load
 from docs.result_tables import PAGES, ROOT, SHIPPED
+from tune_calib import SplineCalibration
 from tune_calib.files.paths import parse_path
 from tune_calib.spec.reproduction import Comparison
 
@@ -75,3 +79,26 @@ def test_every_mark_of_a_conclusion_is_read():
     for page in (ROOT / "README.md", *PAGES.glob("*.md")):
         text = page.read_text(encoding="utf-8")
         assert len(conclusions(text)) == text.count("<!-- conclusion"), page.name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("column", "name"), [(1, "ce"), (2, "ls")])
+def test_the_splines_of_the_networks_have_the_numbers_of_their_page(column, name):
+    networks = ROOT / "docs/networks"
+    file = networks / f"cifar100-resnet18-{name}/logits.safetensors.xz"
+    arrays = load_arrays(lzma.decompress(file.read_bytes()))
+    calib, test = arrays["calib.logits"].astype(float), arrays["test.logits"].astype(float)
+    labels = arrays["test.labels"]
+    probabilities = SplineCalibration().fit(calib, arrays["calib.labels"]).predict_proba(test)
+    nll = -np.log(probabilities[np.arange(len(labels)), labels]).mean()
+    confidences = probabilities.max(axis=1)
+    gaps = confidences - (probabilities.argmax(axis=1) == labels)
+    bins = np.bincount(np.ceil(confidences * 15).astype(int), gaps)
+    numbers = {
+        "ECE with a spline": 100 * np.abs(bins).sum() / len(labels),
+        "NLL with this spline": nll,
+    }
+    page = (networks / "README.md").read_text(encoding="utf-8")
+    for start, number in numbers.items():
+        (line,) = re.findall(rf"^\| {start}.*$", page, re.M)
+        assert float(line.split(" | ")[column].strip("% |")) == pytest.approx(number, abs=0.0051)

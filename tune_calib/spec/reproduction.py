@@ -95,6 +95,9 @@ class Claim(Comparison):
     ``networks``, or on the ``mean`` over all."""
     is_ours: bool = False
     """Whether the claim is ours, not stated by the paper."""
+    network: str | None = None
+    """Data set and backbone that the claim names, e.g. ``cifar100 resnet110``. Its verdict on any
+    other network is marked as judged elsewhere and not counted."""
     run: str | None = None
     """Name of the entry with these rungs; by default, every entry has them."""
 

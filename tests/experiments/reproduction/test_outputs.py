@@ -116,6 +116,18 @@ def test_a_claim_is_judged_over_what_it_is_about(over, wheres, tmp_path):
     assert shown == wheres
 
 
+def test_a_verdict_on_a_claim_that_names_another_network_is_marked_and_not_counted(tmp_path):
+    fake_results.write(tmp_path)
+    run = fake_results.with_manifest(load(tmp_path), dataset="cifar10")
+    networks = ("cifar10 small_cnn", "cifar100 resnet110")
+    claims = tuple(replace(TABLE.claims[0], network=network) for network in networks)
+    ours = replace(TABLE.claims[0], is_ours=True)
+    table = TABLE.model_copy(update={"claims": (*claims, ours)})
+    here, elsewhere, not_in_the_paper = Made(table, [("ladder", run)], "x").verdict_rows
+    assert [row.is_counted for row in (here, elsewhere, not_in_the_paper)] == [True, False, False]
+    assert elsewhere.outcome.startswith(f"({here.verdict.outcome} elsewhere)")
+
+
 FAST = ("fedlas/fig1c",)
 OTHERS = [name for name in REPRODUCTIONS if name not in FAST]
 
