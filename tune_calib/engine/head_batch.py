@@ -77,7 +77,7 @@ class HeadBatchTrainer(Iterator[dict[str, Tensor]]):
         self.updates = 0  # of the current epoch
         self.best_score = torch.full((len(slots),), -math.inf, dtype=torch.float64)
         self.best_epoch = torch.full((len(slots),), -1)
-        # Updates of the current epoch before its best state, 0 if an earlier epoch has a better one.
+        # Updates of this epoch before its best state; 0 if an earlier epoch has a better one.
         self.best_step = torch.zeros(len(slots), dtype=torch.float64)
         self.best: dict[str, Tensor] = {}
         self.diverged_epoch = torch.full((len(slots),), -1)
