@@ -6,8 +6,8 @@ rows of trials and the draws of claimed metrics, without classifiers, and withou
 records unless the table is about them. Other runs, OUT or the folders in it, are added to NAME with
 the draws of ECE and NLL, with their searches, and with two curves: the train accuracy of unmasked
 heads, and the share q of weights that masks keep. ``--only METRIC...`` leaves out select, other
-metrics of test than these, and half of the draws, and adds the train accuracy of all heads and
-where in an epoch the best state lies: runs with many trials need a fifth of the space.
+metrics of test than these, and half of the draws, and adds curves of all heads: the ECE on select,
+the train accuracy, and where in an epoch the best state lies.
 ``--logits STORE`` adds the logits of their networks, from which everything post-hoc can be
 repeated.
 
@@ -53,9 +53,10 @@ PAGES = result_tables.PAGES
 IMAGES = ROOT / "docs/pages/images/papers"
 
 _STEP = 2.0**-17  # of rounded draws, below a thousandth of a point: their last bits are zero
+_COARSE = 2.0**-14  # with --only, below a hundredth of a point
 
 _COMPARED = {"ece", "nll"}  # metrics of other runs whose draws decide between methods
-_OF_HEADS = [column("train", "accuracy"), "q", "best_step"]  # curves that --only keeps
+_OF_HEADS = ["select/ece", "train/accuracy", "q", "best_step"]
 
 _TABLES: tuple[TableName, ...] = ("trials", "bins", "intervals", "shifts")
 _MANIFESTS = (RUN_MANIFEST, TUNED, SEARCH_MANIFEST, SEARCH_OUTCOME, SEARCH_EVALUATED)
@@ -88,7 +89,7 @@ def _ship_plain(source: Path, target: Path, only: Sequence[str] = ()) -> None:
         content = read_table(source, table)
         if "draws" in content.schema.names:
             shown = set(only) & _COMPARED or set(content["metric"].to_pylist())
-            content = _with_draws(content, shown, _COMPARED, every=2 if only else 1)
+            content = _with_draws(content, shown, _COMPARED, is_coarse=bool(only))
         elif only and table == "bins":
             content = content.filter(pc.equal(content["split"].cast(pa.string()), "test"))
         if content.num_rows:
@@ -100,7 +101,9 @@ def _ship_plain(source: Path, target: Path, only: Sequence[str] = ()) -> None:
     is_fitted = pc.and_(pc.equal(names, column("train", "accuracy")), is_unmasked)
     is_shown = pc.or_(is_fitted, pc.equal(names, "q"))
     if only:
-        is_shown = pc.is_in(names, pa.array(_OF_HEADS))
+        alone = trials.filter(pc.is_null(trials["posthoc"]))["spec_hash"]
+        is_alone = pc.is_in(hashes, alone.combine_chunks().cast(pa.string()))
+        is_shown = pc.and_(pc.is_in(names, pa.array(_OF_HEADS)), is_alone)
     shown_curves = curves.filter(is_shown)
     if is_run and shown_curves.num_rows:
         _write_small(target, "curves", shown_curves)
@@ -222,21 +225,24 @@ def _ship_run(made: Made, run: Run, to: Path) -> None:
 
 def _write_small(target: Path, table: TableName, content: pa.Table) -> None:
     """Write a file of one table, a quarter smaller than usual where it has draws."""
-    options: dict[str, Any] = {"compression_level": 19}
+    options: dict[str, Any] = {"compression_level": 19, "write_statistics": False}
     if "draws" in content.schema.names:
         options["use_dictionary"] = [name for name in content.schema.names if name != "draws"]
         options["column_encoding"] = {"draws.list.element": "BYTE_STREAM_SPLIT"}
     write_file(target, "all", table, content, **options)
 
 
-def _with_draws(content: pa.Table, shown: set[str], claimed: set[str], every: int = 1) -> pa.Table:
-    """Return the rows of the shown metrics, with every n-th draw of the claimed ones, rounded."""
+def _with_draws(
+    content: pa.Table, shown: set[str], claimed: set[str], is_coarse: bool = False
+) -> pa.Table:
+    """Return the rows of the shown metrics, with rounded draws of the claimed ones only."""
+    every, step = (2, _COARSE) if is_coarse else (1, _STEP)
     rows = content.filter(pc.is_in(content["metric"], pa.array(sorted(shown), pa.string())))
     index, kind = content.schema.get_field_index("draws"), content.schema.field("draws").type
     rounded: list[Any] = []
     for draws in rows["draws"].to_pylist():
         if draws is not None:
-            draws = np.round(np.divide(draws[::every], _STEP)) * _STEP
+            draws = np.round(np.divide(draws[::every], step)) * step
         rounded.append(draws)
     rows = rows.set_column(index, "draws", pa.array(rounded, kind))
     is_claimed = pc.is_in(rows["metric"], pa.array(sorted(claimed), pa.string()))
