@@ -6,8 +6,8 @@ rows of trials and the draws of claimed metrics, without classifiers, and withou
 records unless the table is about them. Other runs, OUT or the folders in it, are added to NAME with
 the draws of ECE and NLL, with their searches, and with two curves: the train accuracy of unmasked
 heads, and the share q of weights that masks keep. ``--only METRIC...`` leaves out select, other
-metrics of test than these, and half of the draws, and adds curves of all heads: the ECE on select,
-the train accuracy, and where in an epoch the best state lies.
+metrics of test than these, half of the draws and the last digits, and adds curves of all heads: the
+ECE on select, the train accuracy, and where in an epoch the best state lies.
 ``--logits STORE`` adds the logits of their networks, from which everything post-hoc can be
 repeated.
 
@@ -53,7 +53,7 @@ PAGES = result_tables.PAGES
 IMAGES = ROOT / "docs/pages/images/papers"
 
 _STEP = 2.0**-17  # of rounded draws, below a thousandth of a point: their last bits are zero
-_COARSE = 2.0**-14  # with --only, below a hundredth of a point
+_COARSE = 2.0**-13  # with --only, about a hundredth of a point
 
 _COMPARED = {"ece", "nll"}  # metrics of other runs whose draws decide between methods
 _OF_HEADS = ["select/ece", "train/accuracy", "q", "best_step"]
@@ -82,7 +82,8 @@ def _ship_plain(source: Path, target: Path, only: Sequence[str] = ()) -> None:
     if not trials.num_rows:
         raise UserError(f"{source} contains no results; name the folder of a run")
     if only:
-        trials = trials.select([name for name in trials.schema.names if _is_kept(name, only)])
+        kept = [name for name in trials.schema.names if _is_kept(name, only)]
+        trials = _to_float32(trials.select(kept))
     _write_small(target, "trials", trials)
     is_run = (source / RUN_MANIFEST).exists()
     for table in _TABLES[1:] if is_run else ():
@@ -91,7 +92,8 @@ def _ship_plain(source: Path, target: Path, only: Sequence[str] = ()) -> None:
             shown = set(only) & _COMPARED or set(content["metric"].to_pylist())
             content = _with_draws(content, shown, _COMPARED, is_coarse=bool(only))
         elif only and table == "bins":
-            content = content.filter(pc.equal(content["split"].cast(pa.string()), "test"))
+            is_test = pc.equal(content["split"].cast(pa.string()), "test")
+            content = _to_float32(content.filter(is_test))
         if content.num_rows:
             _write_small(target, table, content)
     unmasked = trials.filter(pc.equal(trials["head_method"], UNMASKED))["spec_hash"]
@@ -120,6 +122,15 @@ def _is_kept(name: str, only: Sequence[str]) -> bool:
     """Return whether ``--only`` keeps a column of trials."""
     split, _, metric = name.rpartition("/")
     return split not in REPORTED or (split == "test" and metric in only)
+
+
+def _to_float32(content: pa.Table) -> pa.Table:
+    """Return a table whose numbers have the digits of float32, which compress better."""
+    for place, field in enumerate(content.schema):
+        if field.type == pa.float64():
+            rounded = content[field.name].cast(pa.float32(), safe=False).cast(pa.float64())
+            content = content.set_column(place, field, rounded)
+    return content
 
 
 def _publishable(manifest: dict[str, Any]) -> dict[str, Any]:
