@@ -5,7 +5,9 @@ tables to the folder NAME of ``docs/claims``. It copies what the pages are compu
 rows of trials and the draws of claimed metrics, without classifiers, and without curves and sample
 records unless the table is about them. Other runs, OUT or the folders in it, are added to NAME with
 the draws of ECE and NLL, with their searches, and with two curves: the train accuracy of unmasked
-heads, and the share q of weights that masks keep.
+heads, and the share q of weights that masks keep. ``--only METRIC...`` leaves out select, other
+metrics of test than these, half of the draws and the last digits, and adds curves of all heads: the
+ECE on select, the train accuracy, and where in an epoch the best state lies.
 ``--logits STORE`` adds the logits of their networks, from which everything post-hoc can be
 repeated.
 
@@ -17,7 +19,7 @@ import argparse
 import json
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +45,7 @@ from tune_calib.results.folders import LOCK, find_entries, read_lock
 from tune_calib.results.manifests import RUN_MANIFEST
 from tune_calib.results.tables import read_table, write_file
 from tune_calib.spec.metrics import column
-from tune_calib.spec.names import SEARCH_EVALUATED, SEARCH_MANIFEST, SEARCH_OUTCOME, TUNED
+from tune_calib.spec.names import REPORTED, SEARCH_EVALUATED, SEARCH_MANIFEST, SEARCH_OUTCOME, TUNED
 
 ROOT = result_tables.ROOT
 SHIPPED = result_tables.SHIPPED
@@ -51,14 +53,16 @@ PAGES = result_tables.PAGES
 IMAGES = ROOT / "docs/pages/images/papers"
 
 _STEP = 2.0**-17  # of rounded draws, below a thousandth of a point: their last bits are zero
+_COARSE = 2.0**-13  # with --only, about a hundredth of a point
 
 _COMPARED = {"ece", "nll"}  # metrics of other runs whose draws decide between methods
+_OF_HEADS = ["select/ece", "train/accuracy", "q", "best_step"]
 
 _TABLES: tuple[TableName, ...] = ("trials", "bins", "intervals", "shifts")
 _MANIFESTS = (RUN_MANIFEST, TUNED, SEARCH_MANIFEST, SEARCH_OUTCOME, SEARCH_EVALUATED)
 
 
-def ship(out: Path, name: str) -> list[Path]:
+def ship(out: Path, name: str, only: Sequence[str] = ()) -> list[Path]:
     """Copy the results in a folder; return the folders of runs that are no tables of papers."""
     results = read_all(parse_path(str(out)))
     if results:
@@ -68,21 +72,28 @@ def ship(out: Path, name: str) -> list[Path]:
     for run in runs:
         target = SHIPPED / name / run.resolve().name
         shutil.rmtree(target, ignore_errors=True)
-        _ship_plain(run, target)
+        _ship_plain(run, target, only)
     return runs
 
 
-def _ship_plain(source: Path, target: Path) -> None:
+def _ship_plain(source: Path, target: Path, only: Sequence[str] = ()) -> None:
     """Copy the tables and manifests of a run and of its searches, with the draws of two metrics."""
     trials = read_table(source, "trials")
     if not trials.num_rows:
         raise UserError(f"{source} contains no results; name the folder of a run")
+    if only:
+        kept = [name for name in trials.schema.names if _is_kept(name, only)]
+        trials = _to_float32(trials.select(kept))
     _write_small(target, "trials", trials)
     is_run = (source / RUN_MANIFEST).exists()
     for table in _TABLES[1:] if is_run else ():
         content = read_table(source, table)
         if "draws" in content.schema.names:
-            content = _with_draws(content, set(content["metric"].to_pylist()), _COMPARED)
+            shown = set(only) & _COMPARED or set(content["metric"].to_pylist())
+            content = _with_draws(content, shown, _COMPARED, is_coarse=bool(only))
+        elif only and table == "bins":
+            is_test = pc.equal(content["split"].cast(pa.string()), "test")
+            content = _to_float32(content.filter(is_test))
         if content.num_rows:
             _write_small(target, table, content)
     unmasked = trials.filter(pc.equal(trials["head_method"], UNMASKED))["spec_hash"]
@@ -90,16 +101,36 @@ def _ship_plain(source: Path, target: Path) -> None:
     names, hashes = (curves[key].cast(pa.string()) for key in ("name", "spec_hash"))
     is_unmasked = pc.is_in(hashes, unmasked.combine_chunks().cast(pa.string()))
     is_fitted = pc.and_(pc.equal(names, column("train", "accuracy")), is_unmasked)
-    shown = curves.filter(pc.or_(is_fitted, pc.equal(names, "q")))
-    if is_run and shown.num_rows:
-        _write_small(target, "curves", shown)
+    is_shown = pc.or_(is_fitted, pc.equal(names, "q"))
+    if only:
+        alone = trials.filter(pc.is_null(trials["posthoc"]))["spec_hash"]
+        is_alone = pc.is_in(hashes, alone.combine_chunks().cast(pa.string()))
+        is_shown = pc.and_(pc.is_in(names, pa.array(_OF_HEADS)), is_alone)
+    shown_curves = curves.filter(is_shown)
+    if is_run and shown_curves.num_rows:
+        _write_small(target, "curves", shown_curves)
     for name in _MANIFESTS:
         if (path := source / name).exists():
             manifest = unseal(path.read_bytes(), path)
             _write_json(target / name, _publishable(manifest))
     for part in sorted(source.iterdir()):  # searches, or the evaluation of a search
         if (part / "trials").is_dir():
-            _ship_plain(part, target / part.name)
+            _ship_plain(part, target / part.name, only)
+
+
+def _is_kept(name: str, only: Sequence[str]) -> bool:
+    """Return whether ``--only`` keeps a column of trials."""
+    split, _, metric = name.rpartition("/")
+    return split not in REPORTED or (split == "test" and metric in only)
+
+
+def _to_float32(content: pa.Table) -> pa.Table:
+    """Return a table whose numbers have the digits of float32, which compress better."""
+    for place, field in enumerate(content.schema):
+        if field.type == pa.float64():
+            rounded = content[field.name].cast(pa.float32(), safe=False).cast(pa.float64())
+            content = content.set_column(place, field, rounded)
+    return content
 
 
 def _publishable(manifest: dict[str, Any]) -> dict[str, Any]:
@@ -205,21 +236,24 @@ def _ship_run(made: Made, run: Run, to: Path) -> None:
 
 def _write_small(target: Path, table: TableName, content: pa.Table) -> None:
     """Write a file of one table, a quarter smaller than usual where it has draws."""
-    options: dict[str, Any] = {"compression_level": 19}
+    options: dict[str, Any] = {"compression_level": 19, "write_statistics": False}
     if "draws" in content.schema.names:
         options["use_dictionary"] = [name for name in content.schema.names if name != "draws"]
         options["column_encoding"] = {"draws.list.element": "BYTE_STREAM_SPLIT"}
     write_file(target, "all", table, content, **options)
 
 
-def _with_draws(content: pa.Table, shown: set[str], claimed: set[str]) -> pa.Table:
+def _with_draws(
+    content: pa.Table, shown: set[str], claimed: set[str], is_coarse: bool = False
+) -> pa.Table:
     """Return the rows of the shown metrics, with rounded draws of the claimed ones only."""
+    every, step = (2, _COARSE) if is_coarse else (1, _STEP)
     rows = content.filter(pc.is_in(content["metric"], pa.array(sorted(shown), pa.string())))
     index, kind = content.schema.get_field_index("draws"), content.schema.field("draws").type
     rounded: list[Any] = []
     for draws in rows["draws"].to_pylist():
         if draws is not None:
-            draws = np.round(np.divide(draws, _STEP)) * _STEP
+            draws = np.round(np.divide(draws[::every], step)) * step
         rounded.append(draws)
     rows = rows.set_column(index, "draws", pa.array(rounded, kind))
     is_claimed = pc.is_in(rows["metric"], pa.array(sorted(claimed), pa.string()))
@@ -249,9 +283,10 @@ if __name__ == "__main__":
     parser.add_argument("out", nargs="?", type=Path)
     parser.add_argument("name", nargs="?")
     parser.add_argument("--logits", metavar="STORE", type=Path)
+    parser.add_argument("--only", metavar="METRIC", nargs="+", default=[])
     arguments = parser.parse_args()
     if arguments.out:
-        for run in ship(arguments.out, arguments.name):
+        for run in ship(arguments.out, arguments.name, arguments.only):
             if arguments.logits:
                 ship_logits(run, arguments.logits, SHIPPED / arguments.name / "logits")
     write_pages()

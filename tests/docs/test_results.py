@@ -136,6 +136,12 @@ def test_plain_runs_ship_without_draws_and_with_logits(tmp_path, monkeypatch):
     assert len(run.trials)
     assert len(run.bins)
     assert (tmp_path / "shipped/new/search/evaluation/trials").is_dir()
+    ship(tmp_path / "run", "small", only=["ece", "nll"])
+    small = load(tmp_path / "shipped/small/run")
+    reported = {name for name in small.trials if name.startswith(("select/", "test/"))}
+    assert reported == {"test/ece", "test/nll"}
+    assert small.trials["test/ece"].to_numpy() == pytest.approx(run.trials["test/ece"], rel=1e-6)
+    assert set(small.bins["split"]) == {"test"}
     ship_logits(tmp_path / "run", tmp_path / "run/store", tmp_path / "logits")
     (network,) = (tmp_path / "logits").iterdir()
     logits = np.load(network / "test.npz")

@@ -15,8 +15,9 @@ from tune_calib.engine.artifacts import NetworkTraining, ensure_bank
 from tune_calib.engine.bank import FeatureBank, bank_key
 from tune_calib.engine.evaluate import SplitLogits, bank_logits, evaluate_one
 from tune_calib.engine.head_batch import HeadBatchTrainer
-from tune_calib.engine.network import NetworkTrainer
+from tune_calib.engine.network import SELECTED_BY, NetworkTrainer
 from tune_calib.engine.predict import predict
+from tune_calib.errors import UserError
 from tune_calib.files.store import Store
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.names import WATCHED
@@ -77,7 +78,7 @@ def bank(tmp_path_factory):
     return MisleadingBank(whole.folder)
 
 
-def slots(name, params, rule, count):
+def slots(name, params, rule, count, **more):
     """Heads of rates so far apart that they are best at different epochs."""
     rates = [0.1, 0.001, 0.02, 0.005, 0.05][:count]
     small = {"latent": 8, "mc_samples": 9}
@@ -89,6 +90,7 @@ def slots(name, params, rule, count):
         "optimizer": "adam",
         "batch_size": 32,
         "params": params,
+        **more,
     }
     return [small_spec(method=name, seed=s, lr=r, **common).head for s, r in enumerate(rates)]
 
@@ -150,6 +152,61 @@ def test_a_head_does_not_depend_on_its_head_batch(name, params, rule, bank):
         alone = HeadBatchTrainer(heads[k : k + 1], bank, 0, CPU)
         list(alone)
         assert torch.equal(alone.predict(bank.test())[0], batch.predict(bank.test())[k])
+
+
+@pytest.mark.parametrize("rule", sample([rule for rule in RULES if rule != "last"], 1))
+@pytest.mark.parametrize(("name", "params"), sample(READINGS, 3), ids=str)
+def test_the_best_state_of_a_head_may_lie_within_an_epoch(name, params, rule, bank, monkeypatch):
+    judge, states = HeadBatchTrainer._judge, []
+
+    def record(trainer):
+        scores = judge(trainer)
+        with torch.no_grad():
+            states.append((scores, trainer.updates, head_batch.logits_of(trainer.method, test)))
+        return scores
+
+    test = bank.test().features
+    by_epoch = list(HeadBatchTrainer(slots(name, params, rule, 3), bank, 0, CPU))
+    monkeypatch.setattr(HeadBatchTrainer, "_judge", record)
+    trainer = HeadBatchTrainer(slots(name, params, rule, 3, select_every=2), bank, 0, CPU)
+    reports = list(trainer)
+    # Training is not disturbed, and only the position of the best state is reported in addition.
+    for report, plain in zip(reports, by_epoch, strict=True):
+        assert equal({key: report[key] for key in report if key != "best_step"}, plain)
+    updates = [updates for _, updates, _ in states]
+    assert updates == [2, 4, 6, 7] * EPOCHS
+    metric, sign = SELECTED_BY[rule]
+    scores = sign * torch.stack([scores[metric] for scores, *_ in states])
+    logits = trainer.predict(bank.test())
+    for k, best in enumerate(scores.argmax(0).tolist()):
+        epoch = best // 4
+        assert int(trainer.best_epoch[k]) == epoch
+        assert reports[epoch]["best_step"][k] == states[best][1]
+        assert torch.equal(logits[k], states[best][2][k])
+        for later in reports[epoch + 1 :]:
+            assert later["best_step"][k] == 0
+
+
+def test_a_head_judged_within_epochs_depends_on_neither_batch_nor_restarts(bank):
+    heads = slots("mac_cal", {}, "min_val_nll", 3, select_every=4, batch_order="own")
+    batch = HeadBatchTrainer(heads, bank, 0, CPU)
+    reports = list(batch)
+    alone = HeadBatchTrainer(heads[1:2], bank, 0, CPU)
+    state = None
+    for epoch in range(EPOCHS):
+        if state is not None:
+            alone = HeadBatchTrainer(heads[1:2], bank, 0, CPU)
+            alone.load_state(state)
+        report = next(alone)
+        assert report["best_step"][0] == reports[epoch]["best_step"][1]
+        state = copied(alone.state())
+    assert torch.equal(alone.predict(bank.test())[0], batch.predict(bank.test())[1])
+
+
+def test_states_within_an_epoch_are_judged_only_where_select_chooses():
+    with pytest.raises(UserError, match="select_every needs a rule"):
+        small_spec(method="retrain", select_every=5)
+    assert "select_every" not in small_spec(method="retrain").head.model_dump()
 
 
 @pytest.mark.parametrize(("name", "params"), sample(READINGS, 4), ids=str)

@@ -74,8 +74,11 @@ class HeadBatchTrainer(Iterator[dict[str, Tensor]]):
             execution, self.execution, self.slot, self._step, self.changing
         )
         self.epoch = 0
+        self.updates = 0  # of the current epoch
         self.best_score = torch.full((len(slots),), -math.inf, dtype=torch.float64)
         self.best_epoch = torch.full((len(slots),), -1)
+        # Updates of this epoch before its best state; 0 if an earlier epoch has a better one.
+        self.best_step = torch.zeros(len(slots), dtype=torch.float64)
         self.best: dict[str, Tensor] = {}
         self.diverged_epoch = torch.full((len(slots),), -1)
 
@@ -90,14 +93,22 @@ class HeadBatchTrainer(Iterator[dict[str, Tensor]]):
                 statistics = self._pass(self.views.view(view))
             # Before the evaluation on select, as in the training of networks.
             report |= self.method.end_epoch(self.epoch, statistics)
-            logits = logits_of(self.method, self.select.features)
-            report |= _evaluate_in_parts(logits, self.select.labels, self.slot.select)
+        report |= self._judge()
         report = {name: values.double().cpu() for name, values in report.items()}
         finite = report["train/loss"].isfinite() & report["select/nll"].isfinite()
         self.diverged_epoch[~finite & (self.diverged_epoch < 0)] = self.epoch
         self._store_best(report)
+        if self.slot.select_every is not None:
+            report["best_step"] = self.best_step.clone()
         self.epoch += 1
         return report
+
+    @torch.no_grad()
+    def _judge(self) -> dict[str, Tensor]:
+        """Return metrics (K,) of the current states on ``select``."""
+        logits = logits_of(self.method, self.select.features)
+        scores = _evaluate_in_parts(logits, self.select.labels, self.slot.select)
+        return {name: values.double().cpu() for name, values in scores.items()}
 
     def _order(self, samples: int) -> Tensor:
         if self.slot.batch_order == "shared":
@@ -126,7 +137,8 @@ class HeadBatchTrainer(Iterator[dict[str, Tensor]]):
         samples, batch_size = len(self.views.view(view).labels), self.slot.batch_size
         # These stay on the device until the end of the epoch, since reading one would stall a GPU.
         losses, rights, confidences = torch.zeros(3, len(self.slots), device=self.device)
-        steps = math.ceil(samples / batch_size)
+        steps, every = math.ceil(samples / batch_size), self.slot.select_every
+        self.best_step.zero_()
         corrections: dict[str, Any] = {}
         for name, numbers in self.optimizer.begin_steps(steps).items():
             corrections[name] = as_inputs(numbers, self.executor, self.device)
@@ -141,6 +153,10 @@ class HeadBatchTrainer(Iterator[dict[str, Tensor]]):
             losses += outputs["loss"] * size
             rights += outputs["rights"]
             confidences += outputs["confidence"]
+            self.updates = number + 1
+            # The last state of an epoch is judged after the end of the epoch.
+            if every is not None and self.updates % every == 0 and self.updates < steps:
+                self._store_best(self._judge())
         report = {"train/loss": losses / samples, "train/accuracy": rights / samples}
         report["train/confidence"] = confidences / samples
         statistics = EpochStatistics(report["train/accuracy"], report["train/confidence"])
@@ -190,6 +206,7 @@ class HeadBatchTrainer(Iterator[dict[str, Tensor]]):
         better = score > self.best_score
         self.best_score = torch.where(better, score, self.best_score)
         self.best_epoch[better] = self.epoch
+        self.best_step[better] = self.updates
         for key, tensor in tensors_of(self.method).items():
             chosen = better.to(self.device).reshape(-1, *[1] * (tensor.ndim - 1))
             self.best[key] = torch.where(chosen, tensor, self.best.get(key, tensor))

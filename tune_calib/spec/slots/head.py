@@ -1,8 +1,8 @@
 """The slot of the head."""
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from tune_calib.spec.slots.base import OptimisedSlot
 
@@ -26,3 +26,13 @@ class HeadSlot(OptimisedSlot):
     batch_order: Literal["shared", "own"] = "shared"
     """Order of the batches: `shared` by all heads of a network (faster), or `own`, drawn from the
     head's seed."""
+    select_every: int | None = Field(None, ge=1, exclude_if=lambda steps: steps is None)
+    """Updates after which `select` also judges a head within an epoch, whose best state may then be
+    the result; only at the end of each epoch if absent. For heads whose best epoch is the first.
+    The curve `best_step` has the updates of the epoch before this state."""
+
+    @model_validator(mode="after")
+    def _every_needs_a_rule(self) -> Self:
+        if self.select_every is not None and self.select == "last":
+            raise ValueError("select_every needs a rule by which select chooses, not last")
+        return self
