@@ -166,7 +166,7 @@ def draw(rows: pd.DataFrame, metric: str, title: str, path: Path) -> None:
             low, middle, high = (groups[split].quantile(q) for q in (0.25, 0.5, 0.75))
             axis.errorbar(
                 epochs, middle, [middle - low, high - middle], label=rule, lw=0.8, ms=3,
-                marker="osD^v<>"[number], elinewidth=0.6, capsize=1.5,
+                marker="osD^v<>p"[number], elinewidth=0.6, capsize=1.5,
             )  # fmt: skip
         axis.set_xscale("log")
         if row == 0:
