@@ -101,21 +101,19 @@ def read_table(
     """
     wanted = re.compile("|".join(map(fnmatch.translate, columns)))
     files = fetch_files(out / table, f"{name}.parquet")
-    batches = [files[n : n + FILES_AT_ONCE] for n in range(0, len(files), FILES_AT_ONCE)]
-
-    # A thread reads a batch: passing on each file would take as long as reading it. The batch is
-    # combined, since thousands of chunks per column need more memory than their numbers.
-    def read(batch: list[tuple[AnyPath, Path]]) -> pa.Table:
-        contents = [_encode(_read_file(*file, table, wanted), encoded) for file in batch]
-        return pa.concat_tables(contents, promote_options="default").combine_chunks()
-
     parts = []
+
+    def read(file: tuple[AnyPath, Path]) -> pa.Table:
+        return _encode(_read_file(*file, table, wanted), encoded)
+
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        read_all = pool.map if len(batches) > 1 else map
-        for number, part in enumerate(read_all(read, batches), start=1):
-            parts.append(part)
-            if number < len(batches):
-                report_progress(f"reading {table}", number * FILES_AT_ONCE, len(files))
+        read_all = pool.map if len(files) > 1 else map
+        # Combined now and then: thousands of chunks per column need more memory than their numbers.
+        for first in range(0, len(files), FILES_AT_ONCE):
+            if first:
+                report_progress(f"reading {table}", first, len(files))
+            batch = list(read_all(read, files[first : first + FILES_AT_ONCE]))
+            parts.append(pa.concat_tables(batch, promote_options="default").combine_chunks())
     if not parts:
         return _encode(SCHEMAS[table].empty_table(), encoded)
     return pa.concat_tables(parts, promote_options="default")
