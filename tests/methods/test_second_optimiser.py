@@ -1,9 +1,8 @@
 """Fits of post-hoc maps against SciPy's L-BFGS-B on the published objectives, on 20 random sets.
 
 The objective of the fit may exceed the lowest value that SciPy reaches by no more than a tolerance:
-1e-7 where the problem is convex, the distance of the grid for a temperature on a grid, and more
-where the objective has several minima or jumps as a prediction changes. Maps without a search
-(histograms, the spline, isotonic curves) are compared in ``test_posthoc_parity``.
+1e-7 (1e-6 for the NLL of ETS), and 0.005 where the objective jumps as a prediction changes. Full
+matrices, focal temperature scaling and networks are not among them.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,12 +16,9 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy, cross_entropy, one_hot
 
 from tests.methods.test_posthoc import drawn, method
-from tune_calib.methods._networks import in_one_order, layers_of
-from tune_calib.methods.smart import confidences, initial_layers, margins_of, soft_ece, temperatures
 
 SETS = 20
 TOP = {"top_versus_all": True}
-FIXED = {"off_diagonal": 0.1, "intercept": 0.01}
 
 
 class Problem(NamedTuple):
@@ -87,61 +83,20 @@ def brier_temperature(logits, labels, fit, _):
     )
 
 
-def focal(logits, labels, fit, _):
-    gamma = float(fit.state["gamma"])
-
-    def loss(scaled, targets):
-        probs = scaled.softmax(1)
-        slopes = gamma * probs.log() / (1 - probs) - 1 / probs
-        shares = -1 / ((1 - probs) ** gamma * slopes)
-        return (
-            -(shares / shares.sum(1, keepdim=True))
-            .log()[torch.arange(len(targets)), targets]
-            .mean()
-        )
-
-    return temperature(logits, labels, fit, loss)
-
-
 def affine(inputs, labels, fit, penalty, loss=cross_entropy):
-    """The objective of weights, a diagonal or a matrix, and intercepts, from the identity."""
+    """The objective of weights and intercepts, from the identity."""
     ours = [fit.state["weight"], fit.state["intercept"]]
     ones = torch.ones_like(ours[1])
-    is_full = ours[0].ndim == 2
 
     def objective(parameters):
         weight, intercept = parameters
-        mapped = inputs @ weight.T if is_full else inputs * weight
-        return loss(mapped + intercept, labels) + penalty(weight, intercept)
+        return loss(inputs * weight + intercept, labels) + penalty(weight, intercept)
 
-    start = ones.diag() if is_full else ones
-    return Problem(objective, ours, [start, torch.zeros_like(ones)])
-
-
-def off_diagonal(weight):
-    return (weight - weight.diagonal().diag()).square().sum()
+    return Problem(objective, ours, [ones, torch.zeros_like(ones)])
 
 
 def vector(logits, labels, fit, _):
     return affine(logits, labels, fit, lambda weight, intercept: 0.0)
-
-
-def odir(inputs, labels, fit):
-    classes = inputs.shape[1]
-
-    def penalty(weight, intercept):
-        off = FIXED["off_diagonal"] * off_diagonal(weight) / (classes * (classes - 1))
-        return off + FIXED["intercept"] * intercept.square().mean()
-
-    return affine(inputs, labels, fit, penalty)
-
-
-def matrix(logits, labels, fit, _):
-    return odir(logits, labels, fit)
-
-
-def dirichlet(logits, labels, fit, _):
-    return odir(logits.log_softmax(1), labels, fit)
 
 
 def structured(logits, labels, fit, _):
@@ -150,10 +105,7 @@ def structured(logits, labels, fit, _):
     inputs = ((samples * probs + 1 / classes) / (samples + 1)).log()
 
     def penalty(weight, intercept):
-        diagonal = weight.diagonal() if weight.ndim == 2 else weight
-        total = (diagonal - 1).square().sum() + intercept.square().sum()
-        if weight.ndim == 2:
-            total = total + (classes - 1) * off_diagonal(weight)
+        total = (weight - 1).square().sum() + intercept.square().sum()
         return classes / samples * total
 
     return affine(inputs, labels, fit, penalty)
@@ -169,15 +121,6 @@ def top_vector(logits, labels, fit, _):
         return problem.objective([parameters[0], problem.start[1]])
 
     return Problem(objective, problem.ours[:1], [problem.start[0] / 2])
-
-
-def top_matrix(logits, labels, fit, _):
-    def penalty(weight, intercept):
-        diagonal = 0.1 * (weight.diagonal() - 1).square().mean()
-        return off_diagonal(weight) + intercept.square().sum() + diagonal
-
-    problem = affine(logits, labels, fit, penalty, top_loss)
-    return problem._replace(start=[problem.start[0] / 2, problem.start[1]])
 
 
 def beta(logits, labels, fit, _):
@@ -215,23 +158,6 @@ def nll_mixture(logits, labels, fit, _):
     return mixture(logits, labels, fit, lambda mixed, targets: cross_entropy(mixed.log(), targets))
 
 
-def network(logits, labels, fit, posthoc):
-    logits, labels = in_one_order(logits, labels)
-    return Problem(
-        posthoc.objective(logits, labels), layers_of(fit.state), posthoc.initial(1.0, logits)
-    )
-
-
-def smart(logits, labels, fit, _):
-    margins = (margins_of(logits) - fit.state["mean"]) / fit.state["deviation"]
-    gaps, correct = logits - logits.amax(1, keepdim=True), logits.argmax(1) == labels
-
-    def objective(layers):
-        return soft_ece(confidences(gaps, 1 / temperatures(margins, layers)), correct.double())
-
-    return Problem(objective, layers_of(fit.state), initial_layers(logits))
-
-
 CONVEX = 1e-7
 # The map, its settings, its problem, and the tolerance of the objective.
 CASES = [
@@ -239,22 +165,12 @@ CASES = [
     ("temperature", TOP, top_temperature, CONVEX),
     ("vector", {}, vector, CONVEX),
     ("vector", TOP, top_vector, 5e-3),
-    ("matrix", FIXED, matrix, CONVEX),
-    ("matrix", TOP, top_matrix, 5e-3),
-    ("dirichlet", FIXED, dirichlet, CONVEX),
     ("svs", {}, structured, CONVEX),
-    ("sms", {}, structured, CONVEX),
     ("beta", {}, beta, CONVEX),
     ("ets", {}, brier_temperature, CONVEX),
     ("ets", {}, brier_mixture, CONVEX),
     ("ets", {"loss": "nll"}, nll_mixture, 1e-6),
     ("irova_ts", {}, brier_temperature, CONVEX),
-    ("focal_temperature", {}, focal, 1e-3),
-    ("pts", {}, network, 2e-2),
-    ("iop_diag", {}, network, 2e-2),
-    ("iop_oi", {}, network, 2e-2),
-    ("iop_op", {}, network, 2e-2),
-    ("smart", {}, smart, 2e-2),
 ]
 IDS = [f"{name}-{problem.__name__}-{len(settings)}" for name, settings, problem, _ in CASES]
 
