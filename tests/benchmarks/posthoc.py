@@ -1,9 +1,10 @@
-"""Processor seconds of every post-hoc method on one core: fit with its judgement, and transform.
+"""Processor seconds of the fit of every post-hoc method on one core, with its check for harm.
 
-    python -m tests.benchmarks.posthoc [--samples 5000] [--classes 100]
+    python -m tests.benchmarks.posthoc [--samples 10000] [--classes 10 100 1000] [--only NAME ...]
 
-As many samples are fitted on as are transformed. All settings that a comparison may name are timed,
-and told as ratios to temperature scaling.
+The table has the seconds of temperature scaling, and ratios to it for all others. As in a
+comparison of all methods, those with a matrix of parameters are left out above 100 classes, unless
+they are named.
 """
 
 import argparse
@@ -12,30 +13,33 @@ import time
 import torch
 from tabulate import tabulate
 
-from tune_calib.spec.methods import METHODS
+from tune_calib.spec.methods import METHODS, MOST_QUADRATIC, MethodInfo
 
-SETTINGS = [
-    ("temperature", {}),
+FIRST = ("temperature", {})
+TOP = {"top_versus_all": True}
+VARIANTS = [
     ("temperature", {"fit": "grid_ece"}),
-    ("temperature", {"fit": "grid_nll"}),
-    ("vector", {}),
-    ("matrix", {}),
-    ("matrix", {"off_diagonal": 0.0, "intercept": 0.0}),
-    ("dirichlet", {}),
-    ("dirichlet", {"off_diagonal": 100.0, "intercept": 1.0}),
-    ("svs", {}),
-    ("svs", {"lambda_diagonal": 0.1}),
-    ("sms", {}),
-    ("sms", {"lambda_off_diagonal": 0.1}),
-    ("ets", {}),
+    ("temperature", TOP),
+    ("vector", TOP),
+    ("matrix", TOP),
+    ("histogram", TOP),
+    ("isotonic", TOP),
     ("ets", {"loss": "nll"}),
-    ("isotonic", {}),
-    ("irm", {}),
-    ("histogram", {}),
-    ("histogram", {"binning": "equal_width"}),
-    ("histogram", {"bins": 15}),
-    ("spline", {}),
+    ("matrix", {"off_diagonal": 0.0, "intercept": 0.0}),
 ]
+
+
+def settings_of_all() -> list[tuple[str, dict]]:
+    """The published settings of all maps, and others; those with a matrix are the last."""
+    names = [name for name in METHODS if METHODS[name].kind == "posthoc"]
+    pairs = [(name, {}) for name in names if name != FIRST[0]] + VARIANTS
+    return [FIRST, *sorted(pairs, key=lambda pair: METHODS[pair[0]].is_quadratic)]
+
+
+def applies_to(info: MethodInfo, classes: int) -> bool:
+    """Whether a comparison of all methods fits it to so many classes."""
+    is_too_large = info.is_quadratic and classes > MOST_QUADRATIC
+    return not is_too_large and info.classes in (None, classes)
 
 
 def drawn(samples: int, classes: int, seed: int = 0):
@@ -47,41 +51,39 @@ def drawn(samples: int, classes: int, seed: int = 0):
     return (1.7 * (true + 0.3 * noise)).float(), labels
 
 
-def timed(name: str, settings: dict, logits, labels):
-    """Seconds of fit and of transform, and flags."""
-    info = METHODS[name]
+def seconds_of_fit(info: MethodInfo, settings: dict, logits, labels) -> float:
     method = info.implementation(info.params(**settings))
-    half = len(labels) // 2
     started = time.process_time()
-    method.fit(logits[None, :half], labels[:half])
-    fitted = time.process_time()
-    method.transform(logits[None, half:])
-    flags = [flag for flag, is_so in method.flags().items() if bool(is_so)]
-    return fitted - started, time.process_time() - fitted, flags
+    method.fit(logits[None], labels)
+    return time.process_time() - started
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--samples", type=int, default=5000)
-    parser.add_argument("--classes", type=int, default=100)
+    parser.add_argument("--samples", type=int, default=10_000)
+    parser.add_argument("--classes", type=int, nargs="+", default=[10, 100, 1000])
     parser.add_argument("--only", nargs="*", default=[])
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    logits, labels = drawn(2 * arguments.samples, arguments.classes)
-    rows = []
-    for name, settings in SETTINGS:
-        if arguments.only and name not in arguments.only:
-            continue
-        fit, transform, flags = timed(name, settings, logits, labels)
-        title = " ".join([name, *(f"{key}={value}" for key, value in settings.items())])
-        rows.append([title, fit, transform, fit / rows[0][1] if rows else 1.0, ", ".join(flags)])
-    total = sum(row[1] + row[2] for row in rows)
-    print(
-        f"{arguments.samples} x {arguments.classes}, "
-        f"processor seconds of one core; together {total:.1f}"
-    )
-    heads = ["method", "fit s", "transform s", "over the first", "flags"]
-    print(tabulate(rows, heads, floatfmt=".3f"))
+    rows: dict[str, list[str]] = {}
+    for classes in arguments.classes:
+        logits, labels = drawn(arguments.samples, classes)
+        of_first = 0.0
+        for name, settings in settings_of_all():
+            if arguments.only and name not in (FIRST[0], *arguments.only):
+                continue
+            title = " ".join([f"`{name}`", *(f"`{key}={settings[key]}`" for key in settings)])
+            cells = rows.setdefault(title, [])
+            if name not in arguments.only and not applies_to(METHODS[name], classes):
+                cells.append("")
+                continue
+            seconds = seconds_of_fit(METHODS[name], settings, logits, labels)
+            of_first = of_first or seconds
+            is_first = (name, settings) == FIRST
+            cells.append(f"{seconds:.2f} s" if is_first else f"{seconds / of_first:.1f}")
+            print(f"{classes} classes: {title} {seconds:.2f} s", flush=True)
+    heads = ["fit", *(f"{classes} classes" for classes in arguments.classes)]
+    print(tabulate([[title, *rows[title]] for title in rows], heads, tablefmt="github"))
 
 
 if __name__ == "__main__":

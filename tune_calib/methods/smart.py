@@ -82,7 +82,7 @@ def confidences(gaps: Tensor, inverse: Tensor) -> Tensor:
             shares = (gaps[rows] * inverse[rows, None]).exp_()
             sums[rows] = shares.sum(-1)
             moments[rows] = shares.mul_(gaps[rows]).sum(-1)
-    return 1 / sums - moments / sums.square() * (inverse - inverse.detach())
+    return sums.reciprocal() - moments / sums.square() * (inverse - inverse.detach())
 
 
 def soft_ece(
@@ -102,8 +102,8 @@ def fit_network(
     margins = (margins_of(logits) - scaling["mean"]) / scaling["deviation"]
     gaps, correct = logits - logits.amax(-1, keepdim=True), logits.argmax(-1) == labels
     layers = [parameter.clone().requires_grad_() for parameter in start]
-    solver, best, best_step, losses = torch.optim.Adam(layers, lr=_RATE), list(start), 0, []
-    lowest = float("inf")
+    solver, losses = torch.optim.Adam(layers, lr=_RATE), list[float]()
+    best, best_step, lowest = list(start), 0, float("inf")
     while len(losses) < min(steps, best_step + _PATIENCE):
         with torch.enable_grad():
             confidence = confidences(gaps, 1 / temperatures(margins, layers))
