@@ -174,7 +174,7 @@ def _trials(runs: Sequence[Run], label: str) -> pd.DataFrame:
     parts = []
     for run in runs:
         rows = run.done[run.done["rung"].map(run.labels) == label]
-        rows = rows.assign(run=run.out.relative_to(SHIPPED).parts[1])
+        rows = rows.assign(run=Path(str(run.out)).relative_to(SHIPPED).parts[1])
         for end in ("lower", "upper"):
             bounds = pd.DataFrame(run.intervals[end].unstack("metric"))
             rows = rows.join(bounds.add_prefix(f"{end}/"), on="spec_hash")
