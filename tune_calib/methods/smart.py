@@ -82,7 +82,8 @@ def confidences(gaps: Tensor, inverse: Tensor) -> Tensor:
             shares = (gaps[rows] * inverse[rows, None]).exp_()
             sums[rows] = shares.sum(-1)
             moments[rows] = shares.mul_(gaps[rows]).sum(-1)
-    return sums.reciprocal() - moments / sums.square() * (inverse - inverse.detach())
+    confidence: Tensor = 1 / sums - moments / sums.square() * (inverse - inverse.detach())
+    return confidence
 
 
 def soft_ece(
