@@ -21,6 +21,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+from matplotlib.ticker import NullFormatter
 from scipy.stats import wilcoxon
 from statsmodels.stats.multitest import multipletests
 
@@ -154,13 +155,15 @@ def decide(rows: pd.DataFrame) -> pd.DataFrame:
 def draw(rows: pd.DataFrame, metric: str, title: str, path: Path) -> None:
     """Draw the median and interquartile range of the regret against the trained epochs."""
     plt.rcParams.update({"font.size": 7})
-    figure, axes = plt.subplots(2, 2, figsize=(85 / 25.4, 80 / 25.4), sharex=True, sharey="row")
+    figure, axes = plt.subplots(2, 2, figsize=(120 / 25.4, 100 / 25.4), sharex=True, sharey="row")
     for (row, split), (column, answer) in itertools.product(
         enumerate(("select", "test")), enumerate(ANSWERS)
     ):
         axis = axes[row, column]
         for number, rule in enumerate(RULES):
             part = rows[(rows["rule"] == rule) & (rows["answer"] == answer)]
+            if part.empty:
+                continue
             groups = part.groupby("budget")
             epochs = groups["epochs"].median() * 1.03 ** (number - (len(RULES) - 1) / 2)
             low, middle, high = (groups[split].quantile(q) for q in (0.25, 0.5, 0.75))
@@ -169,14 +172,16 @@ def draw(rows: pd.DataFrame, metric: str, title: str, path: Path) -> None:
                 marker="osD^v<>p"[number], elinewidth=0.6, capsize=1.5,
             )  # fmt: skip
         axis.set_xscale("log")
+        axis.xaxis.set_minor_formatter(NullFormatter())
         if row == 0:
             axis.set_title(answer, fontsize=7)
+        else:
+            axis.set_xlabel("trained epochs")
         if column == 0:
             axis.set_ylabel(f"regret on {split}\n({METRICS[metric].title})")
-    figure.supxlabel("trained epochs", fontsize=7)
     figure.suptitle(title, fontsize=7)
     handles, labels = axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, ncols=len(RULES), loc="outside lower center", frameon=False)
+    figure.legend(handles, labels, ncols=4, loc="outside lower center", frameon=False)
     figure.set_layout_engine("constrained")
     figure.savefig(path, dpi=300)
     plt.close(figure)
