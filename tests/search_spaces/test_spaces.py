@@ -15,7 +15,7 @@ from tune_calib.spec.space import FACTOR, SPACES, Setting, Space, choice, unifor
 from tune_calib.tuning.search.definition import Candidates
 
 # Post-hoc methods without settings.
-WITHOUT = {"irm", "irova", "irova_ts", "beta", "mean_confidence"}
+WITHOUT = {"irm", "irova", "irova_ts", "beta", "mean_confidence", "smart"}
 # Tuned comparisons take them as they are: the objective is their only setting.
 ONE_OBJECTIVE = {"vector", "isotonic"}
 
