@@ -24,6 +24,7 @@ from analysis.reproduction.tables import VerdictRow
 from analysis.shifts import FAMILIES, FOREIGN_MEAN, OOD, foreign_sets
 from analysis.tables.latex import label_of, latex
 from analysis.tables.render import in_files, markdown
+from analysis.tables.table import Table
 from analysis.text import full_stops
 from analysis.tidy import complaints, parted
 from tune_calib.console import Part, Text, printable
@@ -146,17 +147,8 @@ def write_reproduction(
         troubles += [f"{run.out.name}: {line}" for line in complaints(run)]
         check, label = compute_network_check(run).sentence, label_of(table.folder, run.out.name)
         checks.append(f"{name_of(run)}: {check}.")
-        frame = tables.compare_with_print(table, entry, run)
+        frame, comparison = _compare_with_print(table, entry, run, check, label)
         frames.append(frame)
-        caption = f"{table.title}. {describe_setting(run)}. "
-        caption += "Mean ± standard deviation over trials, on test."
-        if frame["difference"].notna().any():
-            caption += " Δ: ours minus the paper's."
-        if source := tables.paper_of(frame):
-            caption += f" {source}."
-        notes = full_stops([*filter(None, [table.note, equal_rungs(run), check])])
-        comparison, key = tables.printed_table(frame), f"table-{run.out.name}"
-        comparison = replace(comparison, key=key, caption=caption, label=label, notes=notes)
         run_tables.append(comparison)
     frame = pd.concat(frames) if frames else pd.DataFrame(columns=tables.COLUMNS)
     contents = {
@@ -190,6 +182,22 @@ def write_reproduction(
         atomic_write(out / name, printable(text).encode())
     printed: list[Part] = [replace(claims, caption="")] if claims.records else []
     return Text([title, *printed, *checks, f"page: {out / PAGE}"])
+
+
+def _compare_with_print(
+    table: Reproduction, entry: str, run: Run, check: str, label: str
+) -> tuple[pd.DataFrame, Table]:
+    """Compare a run with the printed table: the values as a frame, and as a table to show."""
+    frame = tables.compare_with_print(table, entry, run)
+    caption = f"{table.title}. {describe_setting(run)}. "
+    caption += "Mean ± standard deviation over trials, on test."
+    if frame["difference"].notna().any():
+        caption += " Δ: ours minus the paper's."
+    if source := tables.paper_of(frame):
+        caption += f" {source}."
+    notes = full_stops([*filter(None, [table.note, equal_rungs(run), check])])
+    comparison, key = tables.printed_table(frame), f"table-{run.out.name}"
+    return frame, replace(comparison, key=key, caption=caption, label=label, notes=notes)
 
 
 def _describe_verdicts(rows: Sequence[VerdictRow]) -> str:

@@ -238,11 +238,7 @@ def execute_run(run: AnyRun, context: Context, label: str = "") -> Result:
         manifest, work = run.build_manifest(), run.plan()
         copies = read_copies(run, work)
         state: Any = run.open(work)
-
-        try:
-            type(manifest).read(out)
-        except (FileNotFoundError, DamagedFileError):
-            manifest.write(out)  # there is no plan that could be kept
+        _write_missing(manifest, out)
         with context.following(out, manifest.identity) as of_run:
             if state.is_over:
                 echo(f"nothing is left to do in {out}", err=True)
@@ -269,6 +265,14 @@ def execute_run(run: AnyRun, context: Context, label: str = "") -> Result:
                     with view.phase(source.title, source.units, source.unit, source.kinds):
                         state.errors.update(executor.run(source))
         return run.finish(state)
+
+
+def _write_missing(manifest: RunManifest | SearchManifest, out: AnyPath) -> None:
+    """Write a manifest where there is none whose plan could be kept."""
+    try:
+        type(manifest).read(out)
+    except (FileNotFoundError, DamagedFileError):
+        manifest.write(out)
 
 
 def _write_plan(run: AnyRun, manifest: RunManifest | SearchManifest) -> None:
