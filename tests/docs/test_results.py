@@ -78,6 +78,7 @@ def test_what_ships_is_small_and_names_no_machine():
 
 
 @pytest.mark.slow  # reads all shipped rows; make docs runs it
+@pytest.mark.timeout(600)  # effects of all designs
 def test_the_tables_of_results_are_those_of_the_stored_rows():
     for path, text in result_tables.generate():
         assert "<!-- results" in text
