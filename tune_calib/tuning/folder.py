@@ -10,6 +10,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -228,7 +229,8 @@ def refuse_foreign(out: AnyPath, *damaged: str) -> None:
         return
     parts = ("store", "plugins", LOCK, PROGRESS, JOBS, *damaged)
     for path in out.iterdir():
-        if path.name not in parts:
+        is_left_over = fnmatch(path.name, ".*.tmp")  # of a process that was killed while it wrote
+        if path.name not in parts and not is_left_over:
             raise UserError(
                 f"{out} contains {path.name}, which is not part of a run; name an empty folder",
                 setting="out",
