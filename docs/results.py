@@ -82,8 +82,8 @@ def _ship_plain(source: Path, target: Path, only: Sequence[str] = ()) -> None:
     if not trials.num_rows:
         raise UserError(f"{source} contains no results; name the folder of a run")
     if only:
-        kept = [name for name in trials.schema.names if _is_kept(name, only)]
-        trials = _to_float32(trials.select(kept))
+        columns = [name for name in trials.schema.names if _is_kept(name, only)]
+        trials = _to_float32(trials.select(columns))
     _write_small(target, "trials", trials)
     is_run = (source / RUN_MANIFEST).exists()
     for table in _TABLES[1:] if is_run else ():

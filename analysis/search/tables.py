@@ -207,9 +207,9 @@ def measure_sensitivity(search: SearchResults) -> list[dict[str, Any]]:
             continue
         flat = [number for number in levels if number in first or losses[number] <= noise[number]]
         if is_range:  # the levels on both sides of the center, up to the first that loses more
-            place = levels.index(first[0])
-            low = [*first, *takewhile(flat.__contains__, reversed(levels[:place]))][-1]
-            high = [*first, *takewhile(flat.__contains__, levels[place + 1 :])][-1]
+            index = levels.index(first[0])
+            low = [*first, *takewhile(flat.__contains__, reversed(levels[:index]))][-1]
+            high = [*first, *takewhile(flat.__contains__, levels[index + 1 :])][-1]
             flat = list(dict.fromkeys([low, high]))
         worst = max(losses, key=losses.__getitem__)
         rows.append({

@@ -111,13 +111,13 @@ def replay_search(
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         for budget in sorted(budgets):
             with contextlib.redirect_stderr(io.StringIO()):
-                found = search(
+                opened = search(
                     truth.table.record.method, replay=truth.table.path, replay_answer=answer,
                     trials=budget, metric=metric, guard=GUARD, sampler_seed=repetition,
                     out=f"{folder}/run", **options,
                 )  # fmt: skip
-            outcome = SearchOutcome.read(found.out)
-            trials = read_table(found.out, "trials", columns=["rung", "epoch"]).to_pandas()
+            outcome = SearchOutcome.read(opened.out)
+            trials = read_table(opened.out, "trials", columns=["rung", "epoch"]).to_pandas()
             row = {"answer": answer, "budget": budget, "rule": rule, "repetition": repetition}
             row |= {"epochs": int(trials.loc[trials["rung"] >= 0, "epoch"].sum())}
             row |= {"seconds": time.process_time() - started}
@@ -211,9 +211,9 @@ def main() -> None:
             keys = {(answer, budget, rule, repetition) for budget in budgets}
             if not keys <= finished:
                 cell = (answer, rule, repetition)
-                found = list(replay_search(truth, options.metric, *cell, budgets))
+                new_rows = list(replay_search(truth, options.metric, *cell, budgets))
                 rows = [row for row in rows if tuple(row[name] for name in KEY) not in keys]
-                rows.extend(found)
+                rows.extend(new_rows)
         frame = pd.DataFrame(rows).sort_values(KEY, ignore_index=True)
         frame.to_parquet(path, compression="zstd", index=False)
         print(f"{repetition + 1} repetitions", flush=True)

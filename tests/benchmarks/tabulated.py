@@ -114,10 +114,10 @@ def build_run(name: str, search: SearchRun, count: int, folder: Path) -> LadderR
     """Build the ladder of the points that the shipped table lacks."""
     candidates = search.definition.candidates
     shipped, _ = read_shipped(name_table(name))
-    known = set(shipped.loc[shipped["epochs"] == count_epochs(search), "point"].astype(str))
+    trained = set(shipped.loc[shipped["epochs"] == count_epochs(search), "point"].astype(str))
     rungs = []
     for label, point in list_points(search, count):
-        if label not in known:
+        if label not in trained:
             rungs.append(candidates.rung(point, label))
     ladder = Ladder(name, f"Points of {candidates.method}", tuple(rungs))
     location = replace(search.location, out=parse_path(str(folder / name)))

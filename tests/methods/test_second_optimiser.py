@@ -44,10 +44,10 @@ def lowest(problem: Problem) -> float:
 
     first = torch.cat([part.flatten() for part in problem.start]).numpy()
     options = {"maxiter": 500, "ftol": 1e-13, "gtol": 1e-8}
-    found = minimize(
+    optimum = minimize(
         value, first, jac=True, method="L-BFGS-B", bounds=problem.bounds, options=options
     )
-    return float(found.fun)
+    return float(optimum.fun)
 
 
 def top_loss(logits, labels):

@@ -31,6 +31,7 @@ from tune_calib.files.documents import checksum_of, hash_text, seal, unseal
 READERS = 16
 """Number of files that are fetched in parallel, since an object store is slow to respond."""
 
+_TEMPORARY = ".*.tmp"  # names of what is being written
 _ABANDONED_S = 24 * 3600  # longer than any file or folder takes to be written
 
 
@@ -200,10 +201,15 @@ def name_temporary(name: str) -> str:
     return f".{name}.{uuid.uuid4().hex}.tmp"
 
 
+def is_temporary(path: AnyPath) -> bool:
+    """Return whether a process began to write a file or folder, and perhaps was killed."""
+    return fnmatchcase(path.name, _TEMPORARY)
+
+
 @cache
 def remove_abandoned(folder: Path) -> None:
     """Remove what killed processes left unfinished in a folder a day ago or earlier."""
-    for path in folder.glob(".*.tmp"):
+    for path in folder.glob(_TEMPORARY):
         with contextlib.suppress(OSError):
             if time.time() - path.stat().st_mtime > _ABANDONED_S:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()

@@ -10,7 +10,6 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from filelock import FileLock, Timeout
 
 from tune_calib.errors import UserError
 from tune_calib.files.documents import hash_text
-from tune_calib.files.paths import AnyPath, lock_file, parse_path
+from tune_calib.files.paths import AnyPath, is_temporary, lock_file, parse_path
 from tune_calib.results.manifests import ReplayRecord
 from tune_calib.results.tables import read_table
 from tune_calib.spec.names import IN_PROCESS, PROGRESS
@@ -229,8 +228,7 @@ def refuse_foreign(out: AnyPath, *damaged: str) -> None:
         return
     parts = ("store", "plugins", LOCK, PROGRESS, JOBS, *damaged)
     for path in out.iterdir():
-        is_left_over = fnmatch(path.name, ".*.tmp")  # of a process that was killed while it wrote
-        if path.name not in parts and not is_left_over:
+        if path.name not in parts and not is_temporary(path):
             raise UserError(
                 f"{out} contains {path.name}, which is not part of a run; name an empty folder",
                 setting="out",

@@ -123,9 +123,9 @@ def test_a_verdict_on_a_claim_that_names_another_network_is_marked_and_not_count
     claims = tuple(replace(TABLE.claims[0], network=network) for network in networks)
     ours = replace(TABLE.claims[0], is_ours=True)
     table = TABLE.model_copy(update={"claims": (*claims, ours)})
-    here, elsewhere, not_in_the_paper = Made(table, [("ladder", run)], "x").verdict_rows
-    assert [row.is_counted for row in (here, elsewhere, not_in_the_paper)] == [True, False, False]
-    assert elsewhere.outcome.startswith(f"({here.verdict.outcome} elsewhere)")
+    judged, elsewhere, not_in_the_paper = Made(table, [("ladder", run)], "x").verdict_rows
+    assert [row.is_counted for row in (judged, elsewhere, not_in_the_paper)] == [True, False, False]
+    assert elsewhere.outcome.startswith(f"({judged.verdict.outcome} elsewhere)")
 
 
 FAST = ("fedlas/fig1c",)

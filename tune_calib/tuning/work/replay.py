@@ -134,8 +134,8 @@ class Table:
             )
         for name in metrics:
             if name not in self.metrics:
-                known = ", ".join(self.metrics)
-                raise UserError(f"{path} has no {name}; it has {known}", setting="metric")
+                names = ", ".join(self.metrics)
+                raise UserError(f"{path} has no {name}; it has {names}", setting="metric")
 
     @cached_property
     def encoded(self) -> Array:
