@@ -187,7 +187,7 @@ STOPS = "the optimiser stops near the minimum, by another way for other rows: 1e
 STEPS = "networks take a number of steps, which enlarge rounding errors of rows in another order"
 NETWORKS = (
     "ParametrisedTemperature", "DiagonalOrderPreserving", "InvariantOrderPreserving",
-    "PlainOrderPreserving", "MarginTemperature",
+    "PlainOrderPreserving",
 )  # fmt: skip
 AS_COLUMNS = "the data have another number of classes than of columns, which are logits"
 NOT_OF_METHODS = NOT_OF_ALL | {
