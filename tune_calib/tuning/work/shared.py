@@ -173,9 +173,11 @@ class SharedExecutor(Executor):
         worker = JobWorker(self.files, self.variables, self.show)
         with contextlib.closing(worker):
             while True:
-                while len(running) < at_once and isinstance(
-                    config := source.suggest(number := next(numbers)), dict
-                ):
+                while len(running) < at_once:
+                    number = next(numbers)
+                    config = source.suggest(number)
+                    if not isinstance(config, dict):
+                        break
                     self.show_begin(config["job"])
                     self.files.publish(config)
                     running[config["job"]["name"]] = number, config["job"]
