@@ -65,9 +65,11 @@ class LocalExecutor(Executor):
         with contextlib.ExitStack() as stack:
             idle, running = list[JobProcess](), dict[Any, tuple[JobProcess, str, dict[str, Any]]]()
             while True:
-                while len(running) < count and isinstance(
-                    config := source.suggest(number := next(numbers)), dict
-                ):
+                while len(running) < count:
+                    number = next(numbers)
+                    config = source.suggest(number)
+                    if not isinstance(config, dict):
+                        break
                     if not idle:
                         idle.append(stack.enter_context(contextlib.closing(JobProcess())))
                     process = idle.pop()
