@@ -21,7 +21,9 @@ if TYPE_CHECKING:  # listing the names of tables must not load pandas
     from tune_calib.files.paths import AnyPath
 
 _FOLDER = files("analysis") / "published"
-_NUMBERS = (_FOLDER / "published_results.csv", _FOLDER / "reproductions.csv")
+_NUMBERS = tuple(
+    _FOLDER / name for name in ("published_results.csv", "reproductions.csv", "posthoc.csv")
+)
 _PARTS = {"data sets": "dataset", "backbones": "arch", "metrics": "metric", "methods": "method"}
 
 BASE_OF_FILES = "Base-model"
@@ -54,7 +56,8 @@ def describe_published() -> dict[str, dict[str, Any]]:
     tables = defaultdict[str, list[dict[str, str]]](list)
     for path in _NUMBERS:
         for row in csv.DictReader(path.read_text(encoding="utf-8").splitlines()):
-            tables[f"{row['paper']}/{row['table']}"].append(row)
+            # A benchmark of one table has no name for it.
+            tables[f"{row['paper']}/{row['table']}".rstrip("/")].append(row)
     descriptions: dict[str, dict[str, Any]] = {}
     for name, rows in sorted(tables.items()):
         descriptions[name] = {}
@@ -138,9 +141,9 @@ def _read_numbers() -> "pd.DataFrame":
     fractions = [name for name in METRICS if METRICS[name].unit == "fraction"]
     return _with_columns(
         rows,
-        source=rows["paper"] + "/" + rows["table"],
+        source=(rows["paper"] + "/" + rows["table"]).str.rstrip("/"),
         dataset=data[0],
         split=("ood/" + data[2].where(data[2] != "", "average")).where(is_ood, "test"),
         # Rounded, since 1.22 / 100 is 0.012199999999999999.
-        value=rows["value"].where(~rows["metric"].isin(fractions), (rows["value"] / 100).round(6)),
+        value=rows["value"].where(~rows["metric"].isin(fractions), (rows["value"] / 100).round(10)),
     )

@@ -181,8 +181,11 @@ def _evaluation(search: SearchResults) -> Section:
         texts.append(f"{capital(selection.describe_reads(search.reads))}.")
     trials = search.trials
     searched: dict[str, Any] = {selection.BASELINE: trials[trials["rung"] < 0].to_dict("records")}
-    # The first suggestion of a search is always the method's own settings.
-    for label, number in ((selection.DEFAULTS, 0), (selection.CHOSEN, search.outcome.chosen)):
+    outcome = search.outcome
+    # Defaults outside the space are not suggested.
+    own = [entry.number for entry in outcome.suggestions if entry.point == outcome.defaults]
+    numbers = {selection.DEFAULTS: next(iter(own), None), selection.CHOSEN: outcome.chosen}
+    for label, number in numbers.items():
         is_suggested = trials["spec_hash"].isin(search.specs_of(number))
         searched[label] = trials[is_suggested].to_dict("records")
     fresh: list[Any] = run.trials.to_dict("records")

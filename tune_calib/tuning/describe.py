@@ -105,7 +105,7 @@ def _find_needs_of_search(
     # The defaults represent all suggestions.
     left_trials: list[PlannedTrial] = []
     counts_by_stage = stages.count_suggestions(max(0, planned - ended))
-    by_stage = stages.list_trials(candidates.first()[0], 0)
+    by_stage = stages.list_trials({}, 0)
     for trials, count in zip(by_stage, counts_by_stage, strict=True):
         left_trials += trials * count
     largest = find_largest(definition, run.at_once)
@@ -314,7 +314,7 @@ def _format_seeds(request: ResolvedRequest) -> str:
     else:
         parts.append(f"{format_count(len(seeds.head), 'head seed')} on each")
     if request.split_seeds:
-        parts.append(format_count(len(request.split_seeds), "draw of the splits"))
+        parts.append(format_count(len(request.split_seeds), "split seed"))
     if request.calib_sizes:
         parts.append(f"calib of {', '.join(map(str, request.calib_sizes))} and all samples")
     return "; ".join(parts)

@@ -11,6 +11,7 @@ from tune_calib.spec.ladder import Ladder, Rung
 from tune_calib.spec.names import SEARCH_EVALUATED
 from tune_calib.spec.request import EvaluateRequest
 from tune_calib.spec.resolved import Seeds
+from tune_calib.spec.space import Point
 from tune_calib.tuning.folder import Deadline
 from tune_calib.tuning.ladder import LadderRun
 from tune_calib.tuning.plan import Plan, build_plan
@@ -84,7 +85,7 @@ def build_run(
     resolved, candidates = search.resolved, search.definition.candidates
     first = 1 + max([*resolved.seeds.network, *resolved.seeds.head])
     fresh = tuple(range(first, first + request.seeds))
-    points = {DEFAULTS: candidates.first()[0], CHOSEN: choice.settings}
+    points: dict[str, Point] = {DEFAULTS: {}, CHOSEN: choice.settings}
     hashes = {label: candidates.trials(point, 0)[0].spec.hash for label, point in points.items()}
     # The choice may be the defaults, and the defaults of ce are the baseline.
     baseline_hash = candidates.baseline()[0].spec.hash

@@ -22,10 +22,9 @@ def find_manifest(out: AnyPath) -> SearchManifest | None:
 
 def list_first_specs(candidates: Candidates) -> dict[str, list[str]]:
     """List the spec hashes of baseline and defaults, which versions may change."""
-    point = next(iter(candidates.first()), {})  # of suggestion 0, as in rows
     return {
         "baseline": list_hashes(candidates.baseline()),
-        "defaults": list_hashes(candidates.trials(point, 0)),
+        "defaults": list_hashes(candidates.trials({}, 0)),
     }
 
 
