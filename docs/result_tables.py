@@ -20,7 +20,8 @@ measured (``select``, ``ood/cifar10``). ``origin`` adds the run of each row wher
 the settings in which its head differs from those of other rows. A folder as ``ladder`` gives the
 table of its report, with ``metrics``. ``effects`` names the column of each run
 with a design, whose Shapley values of ``metrics`` it shows by step, as decided, also ``behind`` its
-post-hoc method.
+post-hoc method. ``against`` names a rung of all ``decisions``, runs by column: a row per rung, with
+its mean rank by one of ``metrics`` over the runs, and its difference in each, as decided.
 """
 
 import json
@@ -36,8 +37,11 @@ import yaml
 from pydantic import ConfigDict, TypeAdapter
 from pydantic.dataclasses import dataclass
 
+from analysis.compare.decision import decide_sums
 from analysis.compare.effects import compute_effects
+from analysis.compare.gather import collect
 from analysis.compare.hypotheses import format_change
+from analysis.compare.ranks import rank
 from analysis.ladder.means import may_win
 from analysis.ladder.tables import ladder
 from analysis.load import Run, load
@@ -47,6 +51,7 @@ from analysis.text import Cell, Record, ranked, records_of
 from tune_calib.errors import UserError
 from tune_calib.files.paths import parse_path
 from tune_calib.spec.metrics import METRICS, column
+from tune_calib.spec.reproduction import Comparison
 
 ROOT = Path(__file__).parents[1]
 SHIPPED = ROOT / "docs/claims"
@@ -84,7 +89,7 @@ class Columns:
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class ResultTable:
-    """A table of results: rungs as rows, the table of one report, or effects."""
+    """A table of results: rungs as rows, the table of one report, effects, or decisions."""
 
     head: str = ""
     rows: dict[str, str] = field(default_factory=dict)
@@ -93,6 +98,8 @@ class ResultTable:
     metrics: tuple[str, ...] = ()
     effects: dict[str, str] = field(default_factory=dict)
     behind: bool = False
+    decisions: dict[str, str] = field(default_factory=dict)
+    against: str = ""
 
 
 def generate() -> Iterator[tuple[Path, str]]:
@@ -117,6 +124,8 @@ def format_table(description: object) -> str:
         return body(ladder(run))
     if table.effects:
         return body(Table("results", "", _contributions(table)))
+    if table.decisions:
+        return body(Table("results", "", _decisions(table)))
     cells = {table.head: list(map(Cell, table.rows))}
     for columns in table.columns:
         for head, column_cells in _columns(table, columns):
@@ -140,6 +149,30 @@ def _contributions(table: ResultTable) -> list[Record]:
                     change = format_change(metric, effect.decision.difference)
                     text = f"{change} ({effect.decision.outcome})"
                     record[f"{title}: {METRICS[metric].head}"] = Cell(text)
+    return list(records.values())
+
+
+def _decisions(table: ResultTable) -> list[Record]:
+    """Return a record per rung, with its mean rank and its decisions against the reference."""
+    (metric,) = table.metrics
+    folders = [parse_path(str(SHIPPED / folder)) for folder in table.decisions.values()]
+    summary = rank(collect(folders, None, metric).frame, metric, "average").summary
+    records: dict[str, Record] = {}
+    for label, mean_rank in summary["mean_rank"].items():
+        records[str(label)] = {
+            table.head: Cell(str(label)),
+            "Mean rank": Cell.formatted(mean_rank, ".1f"),
+        }
+    for title, folder in table.decisions.items():
+        run = _load(folder)
+        others = [label for label in run.labels.values() if label != table.against]
+        comparisons = [Comparison(label, (table.against,), metric) for label in others]
+        records[table.against][title] = Cell.of(None)
+        for decision in decide_sums(run, comparisons):
+            text = format_change(metric, decision.difference)
+            if decision.outcome != "undecided":
+                text += f" ({decision.outcome})"
+            records[decision.method][title] = Cell(text)
     return list(records.values())
 
 

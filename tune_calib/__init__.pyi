@@ -86,6 +86,7 @@ def compare(
     metric: str = 'nll',
     guard: float = 0.01,
     tune_seeds: int = 1,
+    sampler_seed: int = 0,
     race: bool = False,
     halving: int | None = None,
     all: Literal['network', 'head', 'posthoc'] | None = None,

@@ -80,11 +80,28 @@ def test_a_split_has_the_metric_and_is_not_that_of_the_network(out):
 
 
 def test_published_tables_are_complete_and_ood_metrics_have_their_split():
-    assert len(describe_published()) == 11
+    assert len(describe_published()) == 22
     row = choose(published("fedlas/table3"), dataset="cifar10", split="ood/svhn").iloc[0]
     assert (row["metric"], row["status"]) == ("auroc", "published")
     assert set(published("maccal/table2")["split"]) == {"ood/average"}
     assert choose(published("tst/reproduction"), dataset="cifar100")["value"].max() == 0.2382
+
+
+def test_a_benchmark_of_maps_has_all_columns_and_agrees_with_a_paper_on_its_networks():
+    rows = published("hcalibration")
+    scores = rows[rows["metric"] == "ece"].pivot(
+        index="method", columns=["dataset", "backbone"], values="value"
+    )
+    assert scores.shape == (21, 15)
+    assert scores.notna().all(axis=None)
+    printed = choose(published("iop/table1"), metric="ece").pivot(
+        index="method", columns=["dataset", "backbone"], values="value"
+    )
+    network = ("cifar10", "resnet110")
+    assert scores.loc["DIAG", network] == pytest.approx(0.0071, abs=5e-5)
+    assert printed.loc["DIAG", network] == 0.0057  # of another fit
+    shared = scores.loc["uncalibrated"].drop(("imagenet", "swintiny"))
+    assert sorted(shared) == pytest.approx(sorted(printed.loc["uncalibrated"]), abs=6e-5)
 
 
 def test_a_run_is_compared_with_another_published_table(out):

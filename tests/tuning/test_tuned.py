@@ -82,6 +82,49 @@ def test_each_method_has_the_same_search_and_the_best_settings_on_select(complet
     assert "Test was read once, with 3 methods and 1 fresh seed." in printed
 
 
+NARROW = """
+from dataclasses import replace
+
+from tune_calib.spec.methods import METHODS
+from tune_calib.spec.space import SPACES, log_uniform
+
+METHODS.register(replace(METHODS["retrain"], name="narrow"))
+SPACES.register(name="narrow", settings={"head.lr": log_uniform(0.2, 0.3)})
+"""
+
+
+def read_rates(out):
+    """Return the learning rate of the heads by the label of their rung."""
+    heads = {row["rung_label"]: row["head"] for row in rows(out) if row["head"]}
+    return {label: json.loads(head)["lr"] for label, head in heads.items()}
+
+
+def test_published_settings_outside_the_space_are_evaluated_but_not_suggested(tmp_path):
+    plugin, chosen = tmp_path / "narrow.py", []
+    plugin.write_text(NARROW)
+    for seed in (0, 1):
+        out = tmp_path / f"out-{seed}"
+        options = ["narrow", "--tune", 2, "--tune-seeds", 2, "--race", "--sampler-seed", seed]
+        options += ["--guard", 1, "--head-epochs", 2, "--plugin", plugin]
+        plan = compare(out, *options, "--dry-run")
+        assert (plan.returncode, plan.stderr) == (0, "")
+        done = compare(out, *options)
+        assert done.returncode == 0, done.stderr
+        (method,) = TunedManifest.read(out).methods
+        assert (method.published["head.lr"], method.published_value) == (0.01, None)
+        assert read_rates(out) == {"narrow": 0.01, "narrow tuned": method.tuned["head.lr"]}
+        chosen.append(method.tuned["head.lr"])
+    assert chosen[0] != chosen[1]
+    out = tmp_path / "search"
+    options = ["--imported", "mine", "--store", tmp_path / "store", "--head-epochs", 2]
+    options += ["--trials", 2, "--guard", 1, "--plugin", plugin, "--out", out]
+    searched = here("search", "narrow", *options)
+    assert searched.returncode == 0, searched.stderr
+    evaluated = here("evaluate", out, "--plugin", plugin)
+    assert evaluated.returncode == 0, evaluated.stderr
+    assert read_rates(out / "evaluation")["defaults"] == 0.01
+
+
 def test_the_command_of_a_row_repeats_it(complete, tmp_path):
     out, printed = complete
     retrain = TunedManifest.read(out).methods[-1]

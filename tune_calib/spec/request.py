@@ -364,12 +364,14 @@ class Tuning(Part):
     """accuracy on select that may be lost, a fraction, with `tune`"""
     tune_seeds: Annotated[int, OptionHelp(SEEDS)] = Field(1, ge=1)
     """number of seeds of each suggestion, with `tune`"""
+    sampler_seed: Annotated[int, OptionHelp(SEARCHING)] = Field(0, ge=0)
+    """random seed of the sampler, with `tune`"""
     race: Race = False
     halving: Halving = None
 
     @model_validator(mode="after")
     def _tunes(self) -> "Tuning":
-        for name in ("metric", "guard", "tune_seeds", "race", "halving"):
+        for name in ("metric", "guard", "tune_seeds", "sampler_seed", "race", "halving"):
             if self.tune is None and not self.has_default(name):
                 raise ValueError(f"{name} is that of the searches of `tune`; give both or none")
         return self

@@ -43,7 +43,7 @@ def plan_tuned(run: LadderRun, request: CompareRequest) -> Plan:
     """Plan the searches of a tuned comparison, and the comparison; refuse as much as possible."""
     assert request.tune is not None
     name = f"compare with tune={request.tune} metric={request.metric} guard={request.guard}"
-    for option in ("tune_seeds", "race", "halving"):
+    for option in ("tune_seeds", "sampler_seed", "race", "halving"):
         if not request.has_default(option):
             name += f" {option}={getattr(request, option)}"
     budget = format_count(request.tune, "suggestion")
@@ -185,7 +185,9 @@ def _build_search(
     halving = request.halving or 0
     if definition.candidates.kind == "posthoc":  # without epochs to shorten
         halving = 0
-    definition = replace(definition, race=request.race, halving=halving)
+    definition = replace(
+        definition, sampler_seed=request.sampler_seed, race=request.race, halving=halving
+    )
     Stages(definition).check()
     journal_file(run.location.out)  # refuses a URL, where no journal can be
     folder = "search-" + re.sub(r"[^\w.+=-]+", "-", rung.label)
@@ -216,6 +218,9 @@ def _record_choice(label: str, search: SearchRun, result: Result) -> TunedMethod
     state = result.state
     chosen = state.objective.choose(state.results)
     space = search.definition.candidates.space
+    published = space.active(search.definition.candidates.defaults)
+    # Published settings outside the space are not suggested.
+    is_suggested = dict(state.study.suggestion(0).params) == published
     tuned = value = None
     if chosen is not None:
         tuned, value = dict(state.study.suggestion(chosen).params), state.results[chosen].values[0]
@@ -227,8 +232,8 @@ def _record_choice(label: str, search: SearchRun, result: Result) -> TunedMethod
         chosen=chosen,
         tuned=tuned,
         tuned_value=value,
-        published=space.active(search.definition.candidates.defaults),
-        published_value=next(iter(state.results[0].values), None),
-        is_within=0 in state.objective.within_guard(state.results),
+        published=published,
+        published_value=next(iter(state.results[0].values), None) if is_suggested else None,
+        is_within=not is_suggested or 0 in state.objective.within_guard(state.results),
         cost_s=spent_s(search.out),
     )
