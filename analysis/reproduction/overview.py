@@ -36,6 +36,9 @@ PAPERS = {
     "maccal": "MaC-Cal (arXiv 2508.09116)",
     "fedlas": "FeDLaS (ECCV 2026)",
     "tst": "TST and V-TST (arXiv 2405.01196)",
+    "iop": "Order-preserving maps (arXiv 2003.06820)",
+    "tva": "Top-versus-all (NeurIPS 2024)",
+    "hcalibration": "h-calibration's comparison (arXiv 2506.17968)",
 }
 
 _OUTCOMES = get_args(Outcome)
