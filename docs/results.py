@@ -56,6 +56,7 @@ _STEP = 2.0**-17  # of rounded draws, below a thousandth of a point: their last 
 _COARSE = 2.0**-13  # with --only, about a hundredth of a point
 
 _COMPARED = {"ece", "nll"}  # metrics of other runs whose draws decide between methods
+_DRAWN = _COMPARED | {"brier"}  # with --only, if they are named
 _OF_HEADS = ["select/ece", "train/accuracy", "q", "best_step"]
 
 _TABLES: tuple[TableName, ...] = ("trials", "bins", "intervals", "shifts")
@@ -89,8 +90,10 @@ def _ship_plain(source: Path, target: Path, only: Sequence[str] = ()) -> None:
     for table in _TABLES[1:] if is_run else ():
         content = read_table(source, table)
         if "draws" in content.schema.names:
-            shown = set(only) & _COMPARED or set(content["metric"].to_pylist())
-            content = _with_draws(content, shown, _COMPARED, is_coarse=bool(only))
+            shown, compared = set(content["metric"].to_pylist()), _COMPARED
+            if only:
+                shown = compared = set(only) & _DRAWN
+            content = _with_draws(content, shown, compared, is_coarse=bool(only))
         elif only and table == "bins":
             is_test = pc.equal(content["split"].cast(pa.string()), "test")
             content = _to_float32(content.filter(is_test))

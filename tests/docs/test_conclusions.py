@@ -68,7 +68,7 @@ def test_the_rows_carry_every_conclusion():
 @pytest.mark.slow
 def test_a_conclusion_that_the_rows_do_not_carry_is_found():
     text = (
-        "<!-- conclusion: {run: resnet50/posthoc, metric: nll, reference: temperature, "
+        "<!-- conclusion: {run: resnet50/shift, metric: nll, reference: temperature, "
         "better: [spline, vector], undecided: [matrix]} -->"
     )
     (conclusion,) = conclusions(f"Both are better.\n{text}\n")

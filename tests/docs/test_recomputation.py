@@ -19,21 +19,25 @@ LINEAR = (
     "retrain+temperature start=continued lr=0.00379197 loss_reduction=mean "
     "weight_decay=0.00810869 clip_grad_norm=None"
 )
+DEFAULTS = (
+    "mac_cal lr=0.01 loss_reduction=mean clip_grad_norm=None weight_decay=0.0005 batch_size=128 "
+    "epochs=40"
+)
+UNMASKED = DEFAULTS.replace("mac_cal", "retrain shape=bottleneck")
 DECISIONS = f"""
 resnet50/shift|nll|temperature|spline|better
 resnet50/shift|ece|temperature|spline|better
-resnet50/posthoc|nll|temperature|dirichlet|undecided
+resnet50/methods|nll|temperature|iop_oi|better
 resnet50/behind|nll|temperature|{LINEAR}|equivalent
 resnet50/ladder-tuned|nll|vanilla, scaled|+ decaying adaptive sparsity|better
 resnet50/ladder-tuned|nll|retrain bottleneck (no mask)|+ decaying adaptive sparsity|undecided
 resnet50/ladder-tuned|nll|retrain bottleneck (no mask)|+ classifier restructure|worse
 resnet50/ladder-mean|ece|retrain linear (no mask)|+ masked retraining|undecided
-resnets-cifar10/posthoc/resnet56|ece|temperature|isotonic|worse
+resnet50/methods|ece|{UNMASKED}|{DEFAULTS}|better
 {LADDER20}|ece|retrain linear (no mask)|+ masked retraining|better
 """
-POSTHOC = ("vanilla", "temperature", "temperature fit=grid_ece", "spline")
-HEADS = ("+ decaying adaptive sparsity", "retrain bottleneck (no mask)")
-README = [*product(["shift"], POSTHOC), *product(["ladder-tuned"], HEADS)]
+ROWS = ("ce", "temperature", "iop_oi", DEFAULTS, UNMASKED)
+README = [*product(["methods"], ROWS), ("tst-256-every", "tst")]
 
 
 def describe_bins(bins):
