@@ -83,6 +83,19 @@ def test_a_figure_is_drawn(tmp_path):
     assert "select_test" not in LADDER_FIGURES
 
 
+def test_equal_spaces_share_every_setting_of_the_optimiser():
+    command = ["list", "spaces", "--json", "--plugin", ROOT / "docs/examples/equal_spaces.py"]
+    spaces = {}
+    for space in json.loads(here(*command).stdout):
+        if space["name"].endswith("_equal"):
+            spaces[space["name"]] = space["settings"]
+    assert list(spaces) == ["mac_cal_equal", "retrain_equal", "tst_equal", "vtst_equal"]
+    shared = {"lr", "weight_decay", "batch_size", "epochs", "select", "loss_reduction"}
+    for name in shared:
+        values = [settings[f"head.{name}"] for settings in spaces.values()]
+        assert values == values[:1] * 4
+
+
 TABLE = "docs/examples/plugin_table.py"
 
 
