@@ -183,8 +183,8 @@ def _evaluation(search: SearchResults) -> Section:
     searched: dict[str, Any] = {selection.BASELINE: trials[trials["rung"] < 0].to_dict("records")}
     outcome = search.outcome
     # Defaults outside the space are not suggested.
-    own = [entry.number for entry in outcome.suggestions if entry.point == outcome.defaults]
-    numbers = {selection.DEFAULTS: next(iter(own), None), selection.CHOSEN: outcome.chosen}
+    defaults = [entry.number for entry in outcome.suggestions if entry.point == outcome.defaults]
+    numbers = {selection.DEFAULTS: next(iter(defaults), None), selection.CHOSEN: outcome.chosen}
     for label, number in numbers.items():
         is_suggested = trials["spec_hash"].isin(search.specs_of(number))
         searched[label] = trials[is_suggested].to_dict("records")
