@@ -123,6 +123,10 @@ def test_published_settings_outside_the_space_are_evaluated_but_not_suggested(tm
     evaluated = here("evaluate", out, "--plugin", plugin)
     assert evaluated.returncode == 0, evaluated.stderr
     assert read_rates(out / "evaluation")["defaults"] == 0.01
+    # No suggestion has values of the defaults on select, with which test could be compared.
+    compared = evaluated.stdout.partition("optimism")[2]
+    assert "chosen" in compared
+    assert "defaults" not in compared
 
 
 def test_the_command_of_a_row_repeats_it(complete, tmp_path):

@@ -219,8 +219,11 @@ def _record_choice(label: str, search: SearchRun, result: Result) -> TunedMethod
     chosen = state.objective.choose(state.results)
     space = search.definition.candidates.space
     published = space.active(search.definition.candidates.defaults)
+    published_value, is_within = None, True
     # Published settings outside the space are not suggested.
-    is_suggested = dict(state.study.suggestion(0).params) == published
+    if dict(state.study.suggestion(0).params) == published:
+        published_value = next(iter(state.results[0].values), None)
+        is_within = 0 in state.objective.within_guard(state.results)
     tuned = value = None
     if chosen is not None:
         tuned, value = dict(state.study.suggestion(chosen).params), state.results[chosen].values[0]
@@ -233,7 +236,7 @@ def _record_choice(label: str, search: SearchRun, result: Result) -> TunedMethod
         tuned=tuned,
         tuned_value=value,
         published=published,
-        published_value=next(iter(state.results[0].values), None) if is_suggested else None,
-        is_within=not is_suggested or 0 in state.objective.within_guard(state.results),
+        published_value=published_value,
+        is_within=is_within,
         cost_s=spent_s(search.out),
     )
