@@ -139,7 +139,7 @@ for _metric in (
     Metric("aurc", "AURC", "min", "fraction", module="selective"),
     Metric("e_aurc", "E-AURC", "min", "fraction", module="selective"),
     Metric("augrc", "AUGRC", "min", "fraction", upper=0.5, module="selective"),
-    _final("coverage_at_risk", "Coverage at 5 % risk", "max", "fraction", module="selective"),
+    Metric("coverage_at_risk", "Coverage at 5 % risk", "max", "fraction", module="selective"),
     _final(
         "error_auroc", "Misclassification AUROC", "max", "fraction", chance=0.5, module="selective"
     ),
