@@ -56,7 +56,7 @@ _STEP = 2.0**-17  # of rounded draws, below a thousandth of a point: their last 
 _COARSE = 2.0**-13  # with --only, about a hundredth of a point
 
 _COMPARED = {"ece", "nll"}  # metrics of other runs whose draws decide between methods
-_DRAWN = _COMPARED | {"brier"}  # with --only, if they are named
+_DRAWN = _COMPARED | {"brier", "coverage_at_risk"}  # with --only, if they are named
 _OF_HEADS = ["select/ece", "train/accuracy", "q", "best_step"]
 
 _TABLES: tuple[TableName, ...] = ("trials", "bins", "intervals", "shifts")
