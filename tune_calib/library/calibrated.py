@@ -130,7 +130,8 @@ class CalibratedNetwork(nn.Module):
         members: "Sequence[CalibratedNetwork]" = (),
     ) -> None:
         super().__init__()
-        self.spec, self.classifier, self.members = spec, classifier, nn.ModuleList(members)
+        self.spec, self.classifier = spec, classifier
+        self.members: Any = nn.ModuleList(members)
         self.network = getattr(trained, "network", None)
         self.method = getattr(trained, "method", None)
         self.info: DatasetInfo = spec.data.info.of_test()
