@@ -12,6 +12,7 @@ _LIBRARY = {
     "CalibratedClassifier": "tune_calib.library.estimators",
     "RetrainedHead": "tune_calib.library.retrained",
     "load_calibrated": "tune_calib.library.calibrated",
+    **dict.fromkeys(("calibrate_pool", "save_calibrated"), "tune_calib.library.pool"),
     **dict.fromkeys(
         ("ablate", "compare", "search", "evaluate", "run", "open_results"), "tune_calib.api.calls"
     ),

@@ -9,6 +9,8 @@ from tune_calib.api.statistics import Statistics
 from tune_calib.library.calibrated import load_calibrated as load_calibrated
 from tune_calib.library.estimators import CalibratedClassifier as CalibratedClassifier
 from tune_calib.library.estimators import PostHocEstimator
+from tune_calib.library.pool import calibrate_pool as calibrate_pool
+from tune_calib.library.pool import save_calibrated as save_calibrated
 from tune_calib.library.report import calibration_report as calibration_report
 from tune_calib.library.retrained import RetrainedHead as RetrainedHead
 from tune_calib.spec import plugins as plugins

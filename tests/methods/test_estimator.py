@@ -9,6 +9,7 @@ import pytest
 import torch
 from sklearn.neighbors import KNeighborsClassifier
 
+import tune_calib
 from tests.classifiers import run_trials, spec_of
 from tests.methods.test_posthoc import drawn
 from tests.support import CPU
@@ -194,6 +195,9 @@ def test_it_is_fitted_again_instead_of_stored_and_cannot_be_exported(neighbours,
     run_trials(NetworkWorker, [spec], store, out, **neighbours)
     with pytest.raises(UserError, match="neighbours cannot be exported: its fit is an object of"):
         export(out, store.root, None, str(out / "calibrated"))
+    networks, neighbours = [torch.nn.Identity()] * 2, tune_calib.EstimatorTransform()
+    with pytest.raises(UserError, match="neighbours cannot be exported"):
+        tune_calib.calibrate_pool(networks, calib.logits, calib.labels, None, posthoc=neighbours)
 
 
 @pytest.fixture

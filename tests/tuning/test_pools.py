@@ -19,6 +19,7 @@ from tune_calib.engine.classifier import ensure_classifier
 from tune_calib.engine.pools import average, measure_diversity
 from tune_calib.errors import UserError
 from tune_calib.files.store import Store
+from tune_calib.library.export import export
 from tune_calib.results.tables import read_slots, read_table
 from tune_calib.spec.reproduction import Comparison
 from tune_calib.spec.trial import TrialSpec
@@ -208,6 +209,8 @@ def test_imports_of_one_data_set_are_pooled(store, tmp_path):
     assert np.mean(members) == pytest.approx(pool["test/brier"] + ambiguity, abs=1e-7)
     (difference,) = measure_pools(run, "pool:vanilla", "brier", MEAN).values
     assert difference == pytest.approx(-ambiguity, abs=1e-7)
+    with pytest.raises(UserError, match="a pool of imported logits has no networks to export"):
+        export(tmp_path, store, None, str(tmp_path / "pool"), pool["spec_hash"])
 
 
 def test_imports_with_other_samples_are_refused_before_the_run(store, tmp_path):

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -11,7 +12,8 @@ from tune_calib.data.augment import normalise
 from tune_calib.data.base import Images, Split
 from tune_calib.engine.machine import map_at_once
 from tune_calib.methods._base import NetworkMethod
-from tune_calib.models.network import Network
+from tune_calib.metrics.validation import to_array
+from tune_calib.models.network import Network, evaluating
 from tune_calib.progress import report_progress
 from tune_calib.spec.datasets import DatasetInfo
 
@@ -122,3 +124,33 @@ def can_share(network: Network, method: NetworkMethod) -> bool:
         if module._forward_hooks or module._forward_pre_hooks:
             return False
     return True
+
+
+@torch.no_grad()
+def predict_module(module: nn.Module, samples: Any) -> Tensor:
+    """Return logits (N, C), or scores (N,), of a user's module, in evaluation mode, on its device.
+
+    Raises:
+        ValueError: the module returns something else.
+    """
+    weight = next(module.parameters(), torch.empty(0))
+    inputs = samples
+    if not isinstance(samples, Tensor):
+        # A copy where torch could not write to it, or expects another order in memory.
+        array = np.require(to_array(samples, "X"), requirements=["C", "W"])
+        inputs = torch.from_numpy(array)
+        if inputs.is_floating_point():
+            inputs = inputs.to(weight.dtype)  # arrays are float64, and modules hardly ever are
+    with evaluating(module):
+        batches = (batch.to(weight.device) for batch in inputs.split(EVALUATION_BATCH))
+        return torch.cat([_output(module, batch) for batch in batches])
+
+
+def _output(module: nn.Module, samples: Tensor) -> Tensor:
+    logits = module(samples)
+    if not isinstance(logits, Tensor) or logits.ndim > 2 or logits.shape[:1] != (len(samples),):
+        raise ValueError(
+            f"the module must return a tensor of logits ({len(samples)}, C) for {len(samples)} "
+            f"samples, got {getattr(logits, 'shape', type(logits))}; wrap it in a module that does"
+        )
+    return logits

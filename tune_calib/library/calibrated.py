@@ -4,7 +4,9 @@
 trial that used a plug-in, name the plug-in again.
 """
 
+import copy
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +20,9 @@ from torch import Tensor, nn
 from tune_calib.engine.classifier import Classifier
 from tune_calib.engine.head_batch import tensors_of
 from tune_calib.engine.network import build
-from tune_calib.engine.predict import TrainedNetwork, predict
-from tune_calib.engine.tensors import nest, unnest
+from tune_calib.engine.pools import average
+from tune_calib.engine.predict import TrainedNetwork, predict, predict_module
+from tune_calib.engine.tensors import unnest
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.files.documents import hash_bytes, seal, unseal
 from tune_calib.files.paths import atomic_write, expand_path
@@ -110,7 +113,8 @@ class CalibratedNetwork(nn.Module):
     Args:
         spec: spec of the trial.
         classifier: head and transform of the trial.
-        trained: network of the trial; None for imported features or logits.
+        trained: network of the trial; None for imported features or logits, and for a pool.
+        members: the networks of a pool.
     """
 
     record: Exported | None = None
@@ -119,10 +123,15 @@ class CalibratedNetwork(nn.Module):
     """The names of the classes in the order of the outputs; empty if the data set has none."""
 
     def __init__(
-        self, spec: TrialSpec, classifier: Classifier, trained: TrainedNetwork | None
+        self,
+        spec: TrialSpec,
+        classifier: Classifier,
+        trained: TrainedNetwork | None,
+        members: "Sequence[CalibratedNetwork]" = (),
     ) -> None:
         super().__init__()
         self.spec, self.classifier = spec, classifier
+        self.members: Any = nn.ModuleList(members)
         self.network = getattr(trained, "network", None)
         self.method = getattr(trained, "method", None)
         self.info: DatasetInfo = spec.data.info.of_test()
@@ -141,11 +150,17 @@ class CalibratedNetwork(nn.Module):
 
         Args:
             images: (N, channels, H, W), uint8, pixels from 0 to 255, of the size that the network
-                was trained on; a tensor or a NumPy array.
+                was trained on; a tensor or a NumPy array. Modules of a user take any samples.
 
         Raises:
             UserError: the images have another type or shape, or there is no network.
         """
+        if self.members:
+            logits = self.average([member.logits(images) for member in self.members])
+            return self._calibrated(logits[:, :0], logits)
+        if self.network is not None and self.method is None:  # a module of a user
+            logits = validation.two_columns(predict_module(self.network, images), None)
+            return self._calibrated(logits[:, :0], logits)
         network, method = self._network("images")
         sizes = sorted({self.info.size, self.info.stored or self.info.size})
         if isinstance(images, np.ndarray) and images.dtype == np.uint8:
@@ -205,11 +220,18 @@ class CalibratedNetwork(nn.Module):
             raise UserError(f"logits must be (N, {classes}), got {tuple(rows.shape)}")
         return self._calibrated(rows[:, :0], rows).softmax(-1)
 
+    def average(self, members: Sequence[Tensor]) -> Tensor:
+        """Return the average (N, C) of the logits of members, as the bank of a pool stores it."""
+        assert self.spec.network.pool is not None
+        return average(members, self.spec.network.pool.average).float()
+
     def _calibrated(self, features: Tensor, logits: Tensor) -> Tensor:
         calibrated: Tensor = self.classifier(features, logits)[0]
         return calibrated
 
     def _network(self, inputs: str) -> tuple[Any, NetworkMethod]:
+        if self.members:
+            raise UserError(f"the members of a pool have no {inputs} in common; give their inputs")
         if self.network is None or self.method is None:
             method = "from_logits" if self.spec.head is None else "from_features"
             raise UserError(
@@ -222,13 +244,12 @@ class CalibratedNetwork(nn.Module):
 def write_calibrated(network: CalibratedNetwork, file: str | Path, entries: dict[str, Any]) -> None:
     """Write ``NAME.safetensors`` and ``NAME.json``, with further ``entries`` of ``Exported``."""
     tensors_file, record_file, _ = files_of(file)
-    tensors = nest("classifier", network.classifier.tensors)
-    if network.network is not None and network.method is not None:
-        tensors |= nest("network", network.network.state_dict())
-        tensors |= nest("method", network.method.state_dict())
-    content = save({name: t.detach().cpu().contiguous() for name, t in tensors.items()})
-    images = None
-    if network.network is not None:
+    tensors = {}
+    for name, tensor in network.state_dict().items():
+        # A copy, since safetensors does not write tensors that share memory.
+        tensors[name.replace("/", ".")] = tensor.cpu().clone().contiguous()
+    content, images = save(tensors), None
+    if network.spec.data.imported is None:
         images = InputRecord.of(network.spec.data.info)
     network.record = Exported(
         sha256=hash_bytes(content),
@@ -245,18 +266,21 @@ def write_calibrated(network: CalibratedNetwork, file: str | Path, entries: dict
     atomic_write(record_file, seal(network.record.model_dump(mode="json")))
 
 
-def load_calibrated(file: str | Path, plugin: str | Path | None = None) -> CalibratedNetwork:
-    """Load a network that ``tune-calib export`` wrote, without running code from its files.
+def load_calibrated(
+    file: str | Path, plugin: str | Path | None = None, networks: Sequence[nn.Module] = ()
+) -> CalibratedNetwork:
+    """Load what ``tune-calib export`` or ``save_calibrated`` wrote, without running code from it.
 
     Args:
         file: NAME.safetensors, NAME.json or NAME.
         plugin: file or module of the plug-in that the trial used, if any.
+        networks: modules with the architectures of those that ``calibrate_pool`` was given.
 
     Returns:
         A module on the CPU: ``network(images)`` returns calibrated probabilities.
 
     Raises:
-        UserError: a file is missing, has a later version or needs a plug-in that is not named.
+        UserError: a file is missing, has a later version, or needs a plug-in or other networks.
         DamagedFileError: a file is damaged or foreign, or the files are from different exports.
     """
     tensors_file, record_file, _ = files_of(file)
@@ -283,26 +307,42 @@ def load_calibrated(file: str | Path, plugin: str | Path | None = None) -> Calib
             f"{record_file}: {info.name} has different sizes or constants in this version of "
             "tune-calib; load the file with the version that wrote it"
         )
-    classifier = Classifier(spec.head, spec.posthoc, unnest("classifier", tensors))
-    trained = None
+    expected = len(spec.members) if spec.data.imported else 0
+    if len(networks) != expected:
+        raise UserError(
+            f"{record_file} needs {expected} networks whose code it lacks, got {len(networks)}; "
+            "give modules of the same architectures: networks=[...]"
+        )
     try:
-        if record.images is not None:
-            network, method = build(spec, record.samples)
-            network.load_state_dict(unnest("network", tensors))
-            method.load_state_dict(unnest("method", tensors))
-            trained = TrainedNetwork(network, method, {})
-        if classifier.head is not None:  # else some tensors would keep initial values
-            head = unnest("head", classifier.tensors)
-            names = {name for name in head if not name.startswith("context.")}
-            if names != tensors_of(classifier.head).keys():
+        loaded = _build(spec, tensors, record)
+        for member, network in zip(loaded.members, networks, strict=False):
+            member.network = copy.deepcopy(network).eval()
+        state = loaded.state_dict()
+        if len(state) != len(tensors):
+            raise KeyError(f"{len(tensors)} instead of {len(state)}")
+        loaded.load_state_dict({name: tensors[name.replace("/", ".")] for name in state})
+        if (head := loaded.classifier.head) is not None:  # else some would keep initial values
+            stored = unnest("head", loaded.classifier.tensors)
+            names = {name for name in stored if not name.startswith("context.")}
+            if names != tensors_of(head).keys():
                 raise KeyError("head")
-        _ = classifier.transform
+        _ = loaded.classifier.transform
     except (RuntimeError, KeyError) as error:
         reason = str(error).splitlines()[0]
         raise DamagedFileError(f"{tensors_file} contains other tensors ({reason})") from None
-    loaded = CalibratedNetwork(spec, classifier, trained)
     loaded.record, loaded.classes = record, record.class_names
     return loaded
+
+
+def _build(spec: TrialSpec, tensors: dict[str, Tensor], record: Exported) -> CalibratedNetwork:
+    """Build a network whose classifiers have their tensors, and whose networks are untrained."""
+    trained, members = None, []
+    for place, member in enumerate(spec.members):
+        members.append(_build(member, unnest(f"members.{place}", tensors), record))
+    if record.images is not None and not members:
+        trained = TrainedNetwork(*build(spec, record.samples), {})
+    classifier = Classifier(spec.head, spec.posthoc, unnest("classifier", tensors))
+    return CalibratedNetwork(spec, classifier, trained, members)
 
 
 def _features_of(values: Any, width: int) -> Tensor:

@@ -16,11 +16,11 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from tune_calib.engine.evaluate import SplitLogits, fit_transform
+from tune_calib.engine.predict import predict_module
 from tune_calib.library import arrays
 from tune_calib.metrics import validation
 from tune_calib.metrics.scoring import check_order
 from tune_calib.metrics.validation import SMALLEST
-from tune_calib.models.network import evaluating
 from tune_calib.spec.methods import METHODS, MethodInfo
 from tune_calib.spec.names import FLAGS
 from tune_calib.spec.slots.base import PostHocSlot
@@ -148,7 +148,6 @@ def _estimator(name: str, info: MethodInfo) -> type[PostHocEstimator]:
     return type(name, (PostHocEstimator,), names)
 
 
-BATCH = 500
 _DIFFERENT = 0.1  # largest share of predictions that ties of votes explain, e.g. in an SVC
 
 
@@ -167,17 +166,6 @@ def _check_predictions(classifier: Any, samples: Any, logits: Any) -> None:
             "no logits of the classes; an SVC needs decision_function_shape='ovr', and a tuned "
             "threshold the classifier below it"
         )
-
-
-def _output(module: nn.Module, samples: Tensor) -> Tensor:
-    """Return logits (N, C), or scores (N,), of a batch."""
-    logits = module(samples)
-    if not isinstance(logits, Tensor) or logits.ndim > 2 or logits.shape[:1] != (len(samples),):
-        raise ValueError(
-            f"the module must return a tensor of logits ({len(samples)}, C) for {len(samples)} "
-            f"samples, got {getattr(logits, 'shape', type(logits))}; wrap it in a module that does"
-        )
-    return logits
 
 
 class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -262,15 +250,5 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
                 return self.classifier.decision_function(samples)
             return np.log(np.clip(self.classifier.predict_proba(samples), SMALLEST, None))
         arrays.check_names(self, samples, reset=False)
-        weight = next(self.classifier.parameters(), torch.empty(0))
-        inputs = samples
-        if not isinstance(samples, Tensor):
-            # A copy where torch could not write to it, or expects another order in memory.
-            array = np.require(validation.to_array(samples, "X"), requirements=["C", "W"])
-            inputs = torch.from_numpy(array)
-            if inputs.is_floating_point():
-                inputs = inputs.to(weight.dtype)  # arrays are float64, and modules hardly ever are
-        with evaluating(self.classifier):
-            batches = (batch.to(weight.device) for batch in inputs.split(BATCH))
-            logits = torch.cat([_output(self.classifier, batch) for batch in batches])
+        logits = predict_module(self.classifier, samples)
         return logits if isinstance(samples, Tensor) else logits.float().cpu().numpy()

@@ -66,22 +66,27 @@ def export(
     if row.get("device") == REPLAYED:
         raise UserError(f"{out} was replayed: its trials were not trained")
     spec = TrialSpec.build(**read_slots(row))
-    if spec.posthoc is not None and not is_storable(spec):
+    if spec.members and spec.data.import_record is not None:
         raise UserError(
-            f"the post-hoc method {spec.posthoc.method} cannot be exported: its fit is an object "
-            "of another library, which would have to be pickled; export another trial"
+            "a pool of imported logits has no networks to export; pool the networks in Python: "
+            "tune_calib.calibrate_pool"
         )
+    refuse_unstorable(spec)
     device = set_up(row, spec)
     artifacts = Store(store)
     development = partial(load_development, spec.network_data, data_root, artifacts.images)
     try:
-        trained = None
-        if spec.data.import_record is None or spec.members:  # a pool is refused
+        trained, members = None, []
+        for member in spec.members:
+            trained = network_behind(member, artifacts, development, device)
+            fitted = ensure_classifier(member, artifacts, development, device)
+            members.append(CalibratedNetwork(member, fitted, trained))
+        if not members and spec.data.import_record is None:
             trained = network_behind(spec, artifacts, development, device)
         classifier = _classifier_of(row, spec, artifacts, development, device)
     except DamagedFileError as error:
         raise UserError(f"{error}; give the `store` of the run") from None
-    network = CalibratedNetwork(spec, classifier, trained).cpu()
+    network = CalibratedNetwork(spec, classifier, None if members else trained, members).cpu()
     if spec.data.info.general is not None:
         network.classes = spec.data.info.general.class_names(spec.data, data_root)
     if is_onnx:  # first, since it may be refused
@@ -93,6 +98,16 @@ def export(
         write_onnx(network, onnx_file, real)
     write_calibrated(network, file, describe_trial(row, spec, trained))
     return _describe(row, to_write)
+
+
+def refuse_unstorable(spec: TrialSpec) -> None:
+    """Refuse a trial with a transform, also of members of a pool, that would be pickled."""
+    for part in (spec, *spec.members):
+        if part.posthoc is not None and not is_storable(part):
+            raise UserError(
+                f"the post-hoc method {part.posthoc.method} cannot be exported: its fit is an "
+                "object of another library, which would have to be pickled; use another method"
+            )
 
 
 def set_up(row: Row, spec: TrialSpec) -> torch.device:

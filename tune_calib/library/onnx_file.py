@@ -13,6 +13,7 @@ from tune_calib.data.augment import normalise
 from tune_calib.errors import UserError
 from tune_calib.files.paths import atomic_write
 from tune_calib.library.calibrated import CalibratedNetwork
+from tune_calib.metrics.validation import two_columns
 
 CLOSE = 1e-5  # largest accepted difference of a number from that of the module
 
@@ -20,10 +21,13 @@ _SAMPLES = 32
 _HARD = 256  # number of hard logits of each kind
 
 
-def write_onnx(network: CalibratedNetwork, file: Path, real: Tensor | None = None) -> None:
+def write_onnx(
+    network: CalibratedNetwork, file: Path, real: Tensor | None = None, samples: Any = None
+) -> None:
     """Write a calibrated network on the CPU as ONNX, for batches of any size.
 
-    ``real`` are logits (N, C) of real samples before the transform, which are checked too.
+    ``real`` are logits (N, C) of real samples before the transform, which are checked too;
+    ``samples`` (N, ...) are inputs of a pool of modules of a user.
     """
     try:
         import onnx
@@ -35,7 +39,7 @@ def write_onnx(network: CalibratedNetwork, file: Path, real: Tensor | None = Non
     if slot is not None and head is not None and head.draws():
         raise UserError(f"{slot.method} draws random numbers; export it without ONNX")
     plain = _Plain(network).eval()
-    name, inputs = plain.example()
+    name, inputs = plain.example(samples)
     # First, so that methods and constants, which are built once, contain numbers and not symbols.
     with torch.no_grad():
         _, logits = plain(inputs)
@@ -83,27 +87,42 @@ class _Plain(nn.Module):
 
     def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
         """Return probabilities and the logits before the transform, both (N, C) and float32."""
-        calibrated, head = self.calibrated, self.calibrated.classifier.head
-        features = logits = inputs
-        if calibrated.network is not None and calibrated.method is not None:
-            output = calibrated.method(calibrated.network, normalise(inputs, calibrated.info))
-            features, logits = output.features, output.logits
-        if head is not None:
-            logits = head.predict(features)[0]
+        logits = _uncalibrated(self.calibrated, inputs)
         return self.calibrated_of(logits).softmax(-1).float(), logits.clone()
 
     def calibrated_of(self, logits: Tensor) -> Tensor:
         return self.calibrated.classifier.calibrated(logits.unsqueeze(0))[0]
 
-    def example(self) -> tuple[str, Tensor]:
+    def example(self, samples: Any) -> tuple[str, Tensor]:
+        if samples is not None:  # several, since torch takes a batch of one for a constant
+            return "inputs", samples[torch.arange(_SAMPLES) % len(samples)]
         chance, info = torch.Generator().manual_seed(0), self.calibrated.info
-        if self.calibrated.network is not None:
+        if self.calibrated.network is not None or self.calibrated.members:
             size = info.stored or info.size
             shape = (_SAMPLES, info.channels, size, size)
             return "images", torch.randint(256, shape, dtype=torch.uint8, generator=chance)
         width = self.calibrated.classifier.width
         name = "features" if width else "logits"
         return name, torch.randn(_SAMPLES, width or info.classes, generator=chance)
+
+
+def _uncalibrated(network: CalibratedNetwork, inputs: Tensor) -> Tensor:
+    """Return logits (N, C) before the transform, of inputs that are not checked."""
+    if network.members:
+        parts = []
+        for member in network.members:
+            logits = _uncalibrated(member, inputs)
+            parts.append(member.classifier.calibrated(logits.unsqueeze(0))[0])
+        return network.average(parts)
+    features = logits = inputs
+    if network.method is not None:
+        output = network.method(network.network, normalise(inputs, network.info))
+        features, logits = output.features, output.logits
+    elif network.network is not None:  # a module of a user
+        logits = two_columns(network.network(inputs), None)
+    if network.classifier.head is not None:
+        logits = network.classifier.head.predict(features)[0]
+    return logits
 
 
 def _exported(plain: _Plain, name: str, inputs: Tensor) -> bytes:

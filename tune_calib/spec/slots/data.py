@@ -54,7 +54,7 @@ class ImportedData(StrictModel):
     """Samples of the split, 0 if it is not given; likewise for the other splits."""
     select: int = Field(ge=0)
     calib: int = Field(ge=1)
-    test: int = Field(ge=1)
+    test: int = Field(ge=0)
     is_cut: bool
     """Whether `select` and `calib` are halves of one split that was given."""
     groups: dict[str, int] | None = Field(None, exclude_if=lambda groups: groups is None)
