@@ -1,14 +1,17 @@
 """Processor seconds of the fit of every post-hoc method on one core, with its check for harm.
 
     python -m tests.benchmarks.posthoc [--samples 10000] [--classes 10 100 1000] [--only NAME ...]
+                                       [--authors FOLDER]
 
 The table has the seconds of temperature scaling, and ratios to it for all others. As in a
 comparison of all methods, those with a matrix of parameters are left out above 100 classes, unless
-they are named.
+they are named. With a folder of checkouts of the authors' repositories, our fits, without the check
+for harm, are timed next to theirs instead.
 """
 
 import argparse
 import time
+from pathlib import Path
 
 import torch
 from tabulate import tabulate
@@ -63,8 +66,16 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=10_000)
     parser.add_argument("--classes", type=int, nargs="+", default=[10, 100, 1000])
     parser.add_argument("--only", nargs="*", default=[])
+    parser.add_argument("--authors", type=Path)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
+    if arguments.authors:
+        from tests.benchmarks.authors import compare_with_authors
+
+        compare_with_authors(
+            arguments.authors, arguments.classes, arguments.samples, arguments.only
+        )
+        return
     rows: dict[str, list[str]] = {}
     for classes in arguments.classes:
         logits, labels = drawn(arguments.samples, classes)
