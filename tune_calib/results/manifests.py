@@ -4,6 +4,7 @@ They are read strictly: a file of a later version asks for an update, and an inc
 one raises a ``DamagedFileError``. The documentation lists the descriptions of the fields.
 """
 
+import contextlib
 from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Literal, Self, cast
 
@@ -49,6 +50,13 @@ class _Manifest(_Record):
         """
         path = folder / cls.file_name
         return cast(Self, _parse(cls, path, path.read_bytes()))
+
+    @classmethod
+    def find(cls, folder: AnyPath) -> Self | None:
+        """Read the file of a folder; None if it is missing or damaged, and is written again."""
+        with contextlib.suppress(DamagedFileError, FileNotFoundError, NotADirectoryError):
+            return cls.read(folder)
+        return None
 
     def write(self, folder: AnyPath) -> None:
         atomic_write(folder / self.file_name, seal(self.plain()))

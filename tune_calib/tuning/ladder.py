@@ -12,7 +12,7 @@ from tune_calib.engine.imports import refuse_other_imports
 from tune_calib.errors import UserError
 from tune_calib.files.paths import AnyPath
 from tune_calib.files.store import Store
-from tune_calib.results.folders import find_run_manifest, read_identity, to_record
+from tune_calib.results.folders import read_identity, to_record
 from tune_calib.results.manifests import (
     RUN_MANIFEST,
     VERSION,
@@ -107,7 +107,7 @@ class LadderRun:
     def build_manifest(self) -> RunManifest:
         """Build the manifest; that of its folder may differ only in seeds and controls."""
         out, new = self.location.out, self.new_manifest
-        old = find_run_manifest(out)
+        old = RunManifest.find(out)
         if old is None:
             identity = read_identity(out)
             if identity is None:

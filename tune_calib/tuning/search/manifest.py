@@ -1,9 +1,8 @@
 """The manifest of a search: how a folder is continued, and which folders are refused."""
 
-import contextlib
 from typing import Any
 
-from tune_calib.errors import DamagedFileError, UserError
+from tune_calib.errors import UserError
 from tune_calib.files.paths import AnyPath
 from tune_calib.results.folders import read_identity
 from tune_calib.results.manifests import CommandRecord, SearchManifest
@@ -11,13 +10,6 @@ from tune_calib.spec.names import JOURNAL, REUSED, SEARCH_EVALUATED, SEARCH_MANI
 from tune_calib.text import mask_url
 from tune_calib.tuning.folder import build_foreign_error, refuse_foreign
 from tune_calib.tuning.search.definition import Candidates, list_hashes
-
-
-def find_manifest(out: AnyPath) -> SearchManifest | None:
-    """Read the manifest of the search in a folder; None if it is missing or damaged."""
-    with contextlib.suppress(DamagedFileError, FileNotFoundError):
-        return SearchManifest.read(out)
-    return None
 
 
 def list_first_specs(candidates: Candidates) -> dict[str, list[str]]:
@@ -30,7 +22,7 @@ def list_first_specs(candidates: Candidates) -> dict[str, list[str]]:
 
 def refuse_other_specs(out: AnyPath, candidates: Candidates) -> None:
     """Refuse to continue a search whose trials have other settings in this version."""
-    old = find_manifest(out)
+    old = SearchManifest.find(out)
     if old is None:
         return
     new_specs = list_first_specs(candidates)
@@ -44,7 +36,7 @@ def refuse_other_specs(out: AnyPath, candidates: Candidates) -> None:
 
 
 def extend_manifest(new: SearchManifest, out: AnyPath) -> SearchManifest:
-    old = find_manifest(out)
+    old = SearchManifest.find(out)
     if old is None:
         identity = read_identity(out)
         if identity is None:

@@ -25,7 +25,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
 from tune_calib.determinism import child_seed
-from tune_calib.errors import DamagedFileError, RefusedError, UserError
+from tune_calib.errors import RefusedError, UserError
 from tune_calib.files.paths import AnyPath
 from tune_calib.results.folders import read_search_manifest
 from tune_calib.results.manifests import SearchOutcome
@@ -346,9 +346,8 @@ def search_status(out: AnyPath, study_storage: str | None = None, is_running: bo
         study = SearchStudy(definition, out, url, is_read_only=True, identity=manifest.search)
         states = [state for state in study.states() if state != "running"]
         ended, planned = len(states), study.planned(manifest.trials)
-    has_lost = False
-    with contextlib.suppress(FileNotFoundError, DamagedFileError):
-        has_lost = bool(find_lost(SearchOutcome.read(out), rows["spec_hash"].to_pylist()))
+    outcome = SearchOutcome.find(out)
+    has_lost = outcome is not None and find_lost(outcome, rows["spec_hash"].to_pylist())
     suggestions = f"{ended} of {planned} suggestions ended ({format_counts(states)})"
     lines = [f"{out}: {suggestions}; {trials}"]
     if planned < manifest.trials:
