@@ -159,15 +159,16 @@ class SearchDefinition:
             "given": self.resolved.overrides,
             "seeds": asdict(self.resolved.seeds),
             "objective": asdict(self.objective),
+            # With another version of a plug-in it is another search, also in a database.
+            "plugins": sorted(self.plugins),
+            "grid": self.grid,
+            "around": self.around,
+            "replay": self.replay,
+            "race": self.race,
+            "halving": self.halving,
         }
         if self.reuse:
             plain |= {"reuse": [record.plain() for record in self.reuse], "join": self.join}
-        for name in ("grid", "around", "replay", "race", "halving"):
-            if value := getattr(self, name):
-                plain[name] = value
-        # With another version of a plug-in it is another search, also in a database.
-        if contents := self.plugins:
-            plain["plugins"] = sorted(contents)
         # JSON turns tuples into lists, so that the record equals the one that is read.
         return SearchRequestRecord(**json.loads(json.dumps(plain)))
 
