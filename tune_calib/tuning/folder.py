@@ -172,12 +172,6 @@ class RunLocation:
     def uses_ray(self) -> bool:
         return self.address != IN_PROCESS
 
-    def at_once(self, threads: int = 1) -> int:
-        """Return how many trials run in parallel on this machine; one without Ray."""
-        from tune_calib.engine.machine import count_cores  # imports torch, which is slow
-
-        return max(1, count_cores() // threads) if self.uses_ray else 1
-
 
 @dataclass(frozen=True)
 class Result:

@@ -59,8 +59,8 @@ class Copies:
         developments: dict[DataSlot, Development] = {}
         for key, spec in {canonical_json(spec.data): spec for spec in specs}.items():
             slot = spec.network_data
-            if slot.imported is not None:
-                open_import(artifact_manifest, slot.imported, store)
+            if slot.import_record is not None:
+                open_import(artifact_manifest, slot.import_record.digest, store)
                 continue
             if slot not in developments:
                 developments[slot] = load_development(slot, data_root, store.images)

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from analysis.search.load import load_search as read_results
 from tune_calib.console import echo
 from tune_calib.engine.head_batch import HEAD_THREADS
+from tune_calib.engine.machine import count_cores
 from tune_calib.errors import UserError
 from tune_calib.files.paths import AnyPath, expand_path, parse_path
 from tune_calib.results.folders import describe_unloaded, read_identity, read_search_manifest
@@ -327,12 +328,13 @@ def build_search_run(request: SearchRequest, resolved: ResolvedRequest, command:
 
 
 def count_at_once(definition: SearchDefinition, location: RunLocation) -> int:
-    if location.replay:  # answers take milliseconds
+    """Count the trials that run in parallel on this machine; one without Ray, as in a replay."""
+    if not location.uses_ray:
         return 1
     threads = definition.candidates.trials({}, 0)[0].spec.network.threads
     if definition.candidates.kind == "head":
         threads = HEAD_THREADS
-    return location.at_once(threads)
+    return max(1, count_cores() // threads)
 
 
 def load_search(out: AnyPath, study_storage: str | None, address: str | None = None) -> SearchRun:

@@ -104,8 +104,8 @@ class SearchStudy:
                 "only one may run"
             )
 
-    def suggestion(self, number: int, first_hidden: int | None = None) -> FrozenTrial:
-        return self.suggestions([number], first_hidden)[0]
+    def suggestion(self, number: int) -> FrozenTrial:
+        return self.suggestions([number])[0]
 
     @_quiet()
     def suggestions(
