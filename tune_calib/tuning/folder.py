@@ -211,9 +211,8 @@ def spent_s(out: AnyPath) -> float:
     return math.fsum(row["wall_s"] / row["population"] for row in rows)
 
 
-def hash_request(request: Mapping[str, Any]) -> str:
-    text = json.dumps(request, sort_keys=True)
-    return hash_text(text)[:16]
+def hash_json(content: object) -> str:
+    return hash_text(json.dumps(content, sort_keys=True))[:16]
 
 
 def refuse_foreign(out: AnyPath, *damaged: str) -> None:

@@ -40,7 +40,7 @@ from tune_calib.tuning.folder import (
     RunLocation,
     build_foreign_error,
     done,
-    hash_request,
+    hash_json,
     refuse_foreign,
 )
 from tune_calib.tuning.progress.tracker import Tracker
@@ -170,7 +170,7 @@ class LadderRun:
             imports = {}
         return RunManifest(
             version=VERSION,
-            sweep=hash_request(identity),
+            sweep=hash_json(identity),
             ladder=ladder.name,
             title=ladder.title,
             command=self.location.command,

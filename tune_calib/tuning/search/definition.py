@@ -27,7 +27,7 @@ from tune_calib.spec.samplers import SAMPLERS
 from tune_calib.spec.settings import restore_recipe
 from tune_calib.spec.space import MANY_POINTS, SPACES, Choice, Point, Setting, Space
 from tune_calib.text import format_points, nearest
-from tune_calib.tuning.folder import hash_request
+from tune_calib.tuning.folder import hash_json
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ class SearchDefinition:
     @cached_property
     def identity(self) -> str:
         """Return the hash of the definition, which is in each row of the search."""
-        return hash_request({**self.record.plain(), "given": self.resolved.identity()["given"]})
+        return hash_json({**self.record.plain(), "given": self.resolved.identity()["given"]})
 
     @cached_property
     def candidates(self) -> "Candidates":

@@ -35,7 +35,7 @@ from tune_calib.tuning.folder import (
 )
 from tune_calib.tuning.progress.tracker import Tracker
 from tune_calib.tuning.resolve import resolve_files
-from tune_calib.tuning.reuse import Copies
+from tune_calib.tuning.reuse import Copies, find_reusable, read_earlier, store_rows
 from tune_calib.tuning.search.definition import Candidates, Objective, SearchDefinition, list_hashes
 from tune_calib.tuning.search.outcome import NO_ROW, describe_rungs, write_outcome
 from tune_calib.tuning.search.source import StudySource
@@ -43,7 +43,6 @@ from tune_calib.tuning.search.stages import Stages
 from tune_calib.tuning.search.state import SearchState
 from tune_calib.tuning.search.storage import find_storage, lost_database
 from tune_calib.tuning.search.study import SearchStudy
-from tune_calib.tuning.search.warm import find_reusable, read_earlier, store_rows
 from tune_calib.tuning.share import resolve_share
 from tune_calib.tuning.work.executor import Resources, Source
 from tune_calib.tuning.work.jobs import JobSource, RemainingWork, make_plan, resources_of
