@@ -275,11 +275,7 @@ def store_rows(folder: AnyPath, record: ReusedRecord, out: AnyPath) -> None:
 
 
 def find_reusable(definition: SearchDefinition, out: AnyPath, copies: Copies) -> Reusable:
-    """Find the stored rows, of equal trials that of the search named first.
-
-    Raises:
-        UserError: They are of another copy of the data.
-    """
+    """Find the stored rows, of equal trials that of the search named first."""
     reusable: dict[str, tuple[AnyPath, str | None]] = {}
     for record in definition.reuse:
         folder = out / REUSED / record.content

@@ -341,8 +341,6 @@ class Candidates:
         slots = {slot: dict(settings) for slot, settings in self.slots.items()}
         for name, value in point.items():
             slot, _, key = name.partition(".")
-            if slot not in slots:  # of a study that was damaged
-                raise UserError(f"{self.method} has no setting {name!r}", name)
             slots[slot][key] = value
         return Rung(label, label, slots, kind="variant")
 

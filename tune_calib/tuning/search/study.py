@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Sequence, Set
 from typing import Any, Literal
 
 import optuna
-from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.distributions import CategoricalDistribution, IntDistribution
 from optuna.storages import InMemoryStorage
 from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
@@ -319,15 +319,13 @@ def _count_retries(trials: Sequence[FrozenTrial]) -> int:
 
 
 def _suggest(trial: Trial, name: str, distribution: Any) -> Choice:
-    match distribution:
-        case CategoricalDistribution(choices=choices):
-            chosen: Choice = trial.suggest_categorical(name, choices)
-            return chosen
-        case IntDistribution(low=low, high=high, step=step, log=log):
-            return trial.suggest_int(name, low, high, step=step, log=log)
-        case FloatDistribution(low=low, high=high, step=step, log=log):
-            return trial.suggest_float(name, low, high, step=step, log=log)
-    raise TypeError(f"cannot suggest from {distribution}")
+    if isinstance(distribution, CategoricalDistribution):
+        chosen: Choice = trial.suggest_categorical(name, distribution.choices)
+        return chosen
+    low, high, step, log = distribution.low, distribution.high, distribution.step, distribution.log
+    if isinstance(distribution, IntDistribution):
+        return trial.suggest_int(name, low, high, step=step, log=log)
+    return trial.suggest_float(name, low, high, step=step, log=log)
 
 
 def search_status(out: AnyPath, study_storage: str | None = None, is_running: bool = False) -> str:
