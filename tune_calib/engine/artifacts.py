@@ -198,7 +198,7 @@ def ensure_bank(
     """
     pool, record = spec.network.pool, spec.data.import_record
     if record is not None and pool is None:
-        return open_import(kind, record.digest, store)
+        return open_import(kind, record, store)
 
     def suffices(bank: _Bank) -> bool:
         # The bank of an earlier training may differ in its last digits.

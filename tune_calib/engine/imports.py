@@ -163,7 +163,7 @@ def read_record(name: str, store: Store) -> ImportedData:
             f"tune-calib import {name} --calib FILE --test FILE --store {store.root}, or use the "
             "`store` that has it"
         )
-    return ImportedData(**open_import(artifact_manifest, digest, store)["imported"])
+    return ImportedData(**_read(artifact_manifest, digest, store)["imported"])
 
 
 def read_records(pattern: str, store: Store) -> dict[str, ImportedData]:
@@ -178,7 +178,7 @@ def read_records(pattern: str, store: Store) -> dict[str, ImportedData]:
         if digest not in digests:
             digests[digest] = name
             # Without the checksums of all files, which a run verifies anyway.
-            records[name] = ImportedData(**open_import(read_manifest, digest, store)["imported"])
+            records[name] = ImportedData(**_read(read_manifest, digest, store)["imported"])
     if not records:
         content = f"it has {format_count(len(names), 'import')}"
         if names:
@@ -187,11 +187,16 @@ def read_records(pattern: str, store: Store) -> dict[str, ImportedData]:
     return records
 
 
+def open_import(read: Callable[[AnyPath], Read], record: ImportedData, store: Store) -> Read:
+    """Read the bank or the manifest of an import; ``read`` can be the class of a bank."""
+    return _read(read, record.digest, store)
+
+
 def refuse_other_imports(members: Sequence[TrialSpec], store: Store) -> None:
     """Raise unless the members of a pool are models of the same samples and classes."""
     first: Mapping[str, FeatureSplit] = {}
     for record in filter(None, (member.data.import_record for member in members)):
-        bank = open_import(FeatureBank, record.digest, store).evaluated()
+        bank = open_import(FeatureBank, record, store).evaluated()
         first = first or bank
         for name, split in bank.items():
             of_first = first.get(name, bank["calib"])
@@ -204,8 +209,7 @@ def refuse_other_imports(members: Sequence[TrialSpec], store: Store) -> None:
                 )
 
 
-def open_import(read: Callable[[AnyPath], Read], digest: str, store: Store) -> Read:
-    """Read the bank or the manifest of an import; ``read`` can be the class of a bank."""
+def _read(read: Callable[[AnyPath], Read], digest: str, store: Store) -> Read:
     try:
         return read(store.folder(KIND, digest))
     except (DamagedFileError, OSError) as error:

@@ -72,7 +72,7 @@ class Copies:
         for key, spec in {canonical_json(spec.data): spec for spec in specs}.items():
             slot = spec.network_data
             if slot.import_record is not None:
-                open_import(artifact_manifest, slot.import_record.digest, store)
+                open_import(artifact_manifest, slot.import_record, store)
                 continue
             if slot not in developments:
                 developments[slot] = load_development(slot, data_root, store.images)

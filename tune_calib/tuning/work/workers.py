@@ -76,7 +76,7 @@ class NetworkWorker(Worker):
                     return ended
             manifest = self._open_clean_bank().manifest
         elif imported is not None:
-            manifest = open_import(artifact_manifest, imported.digest, self.store)
+            manifest = open_import(artifact_manifest, imported, self.store)
         else:
             try:
                 report = self._epoch()
