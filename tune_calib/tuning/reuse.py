@@ -152,10 +152,7 @@ def copy_rows(
     ladder: str,
     sets: Collection[str] = (),
 ) -> list[str]:
-    """Copy rows that were found in other folders, with requested extra evaluations.
-
-    Return the names of the files with the rows of a folder each.
-    """
+    """Copy rows and requested extra evaluations; return the name of a file for each folder."""
     names = []
     trials = {trial.spec.hash: trial for trial in planned}
     prefixes = tuple(f"{name}/" for name in sets)

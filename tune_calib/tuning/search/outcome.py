@@ -28,10 +28,7 @@ NO_ROW = "no result row was written"
 
 
 def write_outcome(state: SearchState, location: RunLocation, stopped: str | None = None) -> None:
-    """Write ``outcome.json`` from the results of the suggestions that have ended.
-
-    A driver says what its limit of time left undone; a report (None) keeps what the last one said.
-    """
+    """Write ``outcome.json``; a report (``stopped`` None) keeps what a time limit left undone."""
     from tune_calib.tuning.search.importance import compute_importance  # imports scikit-learn
 
     candidates, objective = state.candidates, state.objective

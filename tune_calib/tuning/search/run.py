@@ -371,10 +371,7 @@ def open_state(run: SearchRun, is_read_only: bool = False) -> SearchState:
 def count_suggestions(
     out: AnyPath, study_storage: str | None, length: int = 0
 ) -> tuple[int, int] | None:
-    """Count the suggestions that have ended and those that a search of some length has.
-
-    Return None for a folder without a search.
-    """
+    """Count the suggestions that have ended, and those of some length; None without a search."""
     if not (out / SEARCH_MANIFEST).exists():
         return None
     run = load_search(out, study_storage)

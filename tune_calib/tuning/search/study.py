@@ -180,10 +180,7 @@ class SearchStudy:
         observed: SuggestionResult | None = None,
         passed: int | None = None,
     ) -> None:
-        """Write the result of a suggestion, or what the sampler is to observe instead of it.
-
-        No sampler reads a trial that diverged or crashed.
-        """
+        """Write the result of a suggestion, or what the sampler is to observe instead of it."""
         self._refuse_taken()
         trial_id = self._storage.get_trial_id_from_study_id_trial_number(self._id, number)
         trial = Trial(self._study, trial_id)
@@ -196,7 +193,7 @@ class SearchStudy:
                 trial.set_constraint(GUARD, self._objective.excess(observed))
             self._study.tell(number, observed.values)
         else:
-            self._study.tell(number, state=TrialState.FAIL)
+            self._study.tell(number, state=TrialState.FAIL)  # which no sampler reads
 
     def find_retries(self, status: str) -> list[FrozenTrial]:
         trials = self._trials()
