@@ -61,7 +61,9 @@ def write_results(
     for table in order:
         rows, schema = tables.get(table, []), SCHEMAS[table]
         names = set().union(*rows) if table == "trials" else set()
-        for column in sorted(names.difference(schema.names)):  # metrics
+        for column in sorted(names.difference(schema.names)):
+            if not is_metric_column(column):
+                raise ValueError(f"column {column} is neither in the schema nor a metric")
             schema = schema.append(pa.field(column, pa.float64()))
         write_file(out, name, table, pa.Table.from_pylist(rows, schema=schema))
 
