@@ -185,7 +185,7 @@ class LadderRun:
             planned=[_to_planned_record(trial, self.resolved) for trial in planned],
             titles=titles(planned, self.location),
             imports=imports,
-            design=ladder.design and _to_design_record(ladder.design),
+            design=_to_design_record(ladder.design),
             **origin_records(self.resolved, self.plugins),
         )
 
@@ -298,7 +298,9 @@ def _to_planned_record(trial: PlannedTrial, resolved: ResolvedRequest) -> Planne
     )
 
 
-def _to_design_record(design: Design) -> DesignRecord:
+def _to_design_record(design: Design | None) -> DesignRecord | None:
+    if design is None:
+        return None
     factors = [FactorRecord(name=each.name, needs=list(each.needs)) for each in design.factors]
     order, cells = [factor.name for factor in factors], dict[str, list[list[str]]]()
     for label, equal in design.cells.items():
