@@ -196,9 +196,9 @@ def ensure_bank(
 
     A ``DevelopmentBank`` has no test split. ``with_train`` is for the training of heads.
     """
-    pool = spec.network.pool
-    if spec.data.imported is not None and pool is None:
-        return open_import(kind, spec.data.imported, store)
+    pool, record = spec.network.pool, spec.data.import_record
+    if record is not None and pool is None:
+        return open_import(kind, record, store)
 
     def suffices(bank: _Bank) -> bool:
         # The bank of an earlier training may differ in its last digits.

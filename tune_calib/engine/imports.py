@@ -187,20 +187,16 @@ def read_records(pattern: str, store: Store) -> dict[str, ImportedData]:
     return records
 
 
-def open_import(
-    read: Callable[[AnyPath], Read], imported: ImportedData | str, store: Store
-) -> Read:
+def open_import(read: Callable[[AnyPath], Read], record: ImportedData, store: Store) -> Read:
     """Read the bank or the manifest of an import; ``read`` can be the class of a bank."""
-    if isinstance(imported, str):  # names are resolved before planning
-        raise UserError(f"data.imported: {short_repr(imported)} is a name; its record is needed")
-    return _read(read, imported.digest, store)
+    return _read(read, record.digest, store)
 
 
 def refuse_other_imports(members: Sequence[TrialSpec], store: Store) -> None:
     """Raise unless the members of a pool are models of the same samples and classes."""
     first: Mapping[str, FeatureSplit] = {}
-    for member in members:
-        bank = open_import(FeatureBank, member.data.imported or "", store).evaluated()
+    for record in filter(None, (member.data.import_record for member in members)):
+        bank = open_import(FeatureBank, record, store).evaluated()
         first = first or bank
         for name, split in bank.items():
             of_first = first.get(name, bank["calib"])

@@ -239,7 +239,7 @@ def update_lock(
         # The programs that computed the numbers, perhaps on other machines.
         "trials": {folder: _list_provenance(out / folder) for folder in runs},
     }
-    atomic_write(out / LOCK, seal(record, default=str))
+    atomic_write(out / LOCK, seal(record))
     return runs, all_commands
 
 

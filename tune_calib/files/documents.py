@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +15,13 @@ CHECKSUM = "checksum"
 """Key of the SHA-256 of all other keys and their values, whatever their order and layout."""
 
 
-def seal(
-    content: Mapping[str, Any], indent: int | None = 1, default: Callable[[Any], Any] | None = None
-) -> bytes:
+def seal(content: Mapping[str, Any], indent: int | None = 1) -> bytes:
     """Return the text of a JSON file with its checksum, which replaces an earlier one."""
     plain = {name: value for name, value in content.items() if name != CHECKSUM}
     # As it is read: keys are text, and tuples are lists.
-    parsed = json.loads(json.dumps(plain, default=default))
+    parsed = json.loads(json.dumps(plain))
     plain[CHECKSUM] = _checksum_of(parsed)
-    return f"{json.dumps(plain, indent=indent, default=default)}\n".encode()
+    return f"{json.dumps(plain, indent=indent)}\n".encode()
 
 
 def unseal(data: bytes | str, path: object) -> dict[str, Any]:
@@ -55,11 +53,9 @@ _MARK = b"tune_calib sha256:"
 _ZEROS = b"0" * 64
 
 
-def seal_table(content: pa.Table, **options: Any) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pq.ParquetWriter(
-        sink, content.schema, compression="zstd", write_page_checksum=True, **options
-    ) as writer:
+def seal_table(content: pa.Table) -> bytes:
+    sink, schema = pa.BufferOutputStream(), content.schema
+    with pq.ParquetWriter(sink, schema, compression="zstd", write_page_checksum=True) as writer:
         writer.write_table(content)
         writer.add_key_value_metadata({"tune_calib_checksum": _MARK + _ZEROS})
     data = bytearray(sink.getvalue())

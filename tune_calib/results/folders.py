@@ -1,6 +1,5 @@
 """Determine what a folder of results contains, from its manifest."""
 
-import contextlib
 import shlex
 from operator import attrgetter
 from typing import Any
@@ -26,16 +25,13 @@ LOCK = "lock.json"  # of a reproduced table
 
 
 def find_run_manifest(out: AnyPath) -> RunManifest | None:
-    """Read ``sweep.json``; None if it is absent or damaged, and is written again."""
-    with contextlib.suppress(DamagedFileError, FileNotFoundError, NotADirectoryError):
-        return RunManifest.read(out)
-    return None
+    return RunManifest.find(out)
 
 
 def read_run_manifest(out: AnyPath) -> RunManifest:
     """Read ``sweep.json``; the error about a lost or damaged one says how to restore it."""
     refuse_empty(out)
-    manifest = find_run_manifest(out)
+    manifest = RunManifest.find(out)
     if manifest is None:
         raise DamagedFileError(
             f"{out / RUN_MANIFEST} is lost or damaged; run the command of the run again"
@@ -62,12 +58,12 @@ def read_search_manifest(out: AnyPath) -> SearchManifest:
     """Read ``search.json``; the error about a lost or damaged one says how to restore it."""
     if not is_search(out):
         raise UserError(f"{out} contains no {SEARCH_MANIFEST}; give the `out` folder of a search")
-    try:
-        return SearchManifest.read(out)
-    except (DamagedFileError, FileNotFoundError):
+    manifest = SearchManifest.find(out)
+    if manifest is None:
         raise DamagedFileError(
             f"{out / SEARCH_MANIFEST} is lost or damaged; run the command of the search again"
-        ) from None
+        )
+    return manifest
 
 
 def is_search(out: AnyPath) -> bool:
@@ -108,10 +104,8 @@ def read_lock(out: AnyPath) -> dict[str, Any]:
 
 def read_plugins(out: AnyPath) -> list[PluginRecord]:
     """Return the plug-ins that a folder's manifest names; none if it is lost."""
-    for manifest in (RunManifest, SearchManifest):
-        with contextlib.suppress(DamagedFileError, FileNotFoundError, NotADirectoryError):
-            return list(manifest.read(out).plugins)
-    return []
+    manifest = RunManifest.find(out) or SearchManifest.find(out)
+    return manifest.plugins if manifest else []
 
 
 def describe_unloaded(out: AnyPath, is_run: bool = False) -> str:

@@ -4,6 +4,7 @@ They are read strictly: a file of a later version asks for an update, and an inc
 one raises a ``DamagedFileError``. The documentation lists the descriptions of the fields.
 """
 
+import contextlib
 from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Literal, Self, cast
 
@@ -49,6 +50,13 @@ class _Manifest(_Record):
         """
         path = folder / cls.file_name
         return cast(Self, _parse(cls, path, path.read_bytes()))
+
+    @classmethod
+    def find(cls, folder: AnyPath) -> Self | None:
+        """Read the file of a folder; None if it is missing or damaged, and is written again."""
+        with contextlib.suppress(DamagedFileError, FileNotFoundError, NotADirectoryError):
+            return cls.read(folder)
+        return None
 
     def write(self, folder: AnyPath) -> None:
         atomic_write(folder / self.file_name, seal(self.plain()))
@@ -106,7 +114,7 @@ class PluginRecord(_Record):
     name: str = Field(pattern=r"^[^/\\\x00-\x1f]+$", description="name of its file or module")
     content: str = Field(pattern=r"^[0-9a-z]+$", description="hash of its text and its modules")
     where: str = Field(description="path of its file, or its module")
-    parts: dict[str, str] = Field({}, description="digests of its modules by name; may be absent")
+    parts: dict[str, str] = _omitted("digests of its modules by name; may be absent", {})
 
 
 class RecipeRecord(_Record):
@@ -154,13 +162,13 @@ class RunManifest(_Manifest):
     network_seeds: list[int] = Field(description="seeds of networks")
     head_seeds: list[int] = Field(description="seeds of heads")
     paired_seeds: bool = Field(description="whether seeds of networks and heads vary together")
-    split_seeds: list[int] = Field([], description="seeds of the draws of the splits")
+    split_seeds: list[int] = _omitted("seeds of the draws of the splits", [])
     planned: list[PlannedRecord] = Field(description="all planned trials")
     titles: dict[str, str] = Field({}, description="titles of data sets and backbones by name")
-    imports: dict[str, str] = Field({}, description="names of several imports by digest")
-    plugins: list[PluginRecord] = Field([], description="plug-ins that the results depend on")
-    recipe: RecipeRecord | None = Field(None, description="recipe; null without one")
-    design: DesignRecord | None = Field(None, description="its design; omitted for a plain ladder")
+    imports: dict[str, str] = _omitted("names of several imports by digest", {})
+    plugins: list[PluginRecord] = _omitted("plug-ins that the results depend on", [])
+    recipe: RecipeRecord | None = _omitted("recipe; null without one")
+    design: DesignRecord | None = _omitted("its design; omitted for a plain ladder")
 
     @property
     def identity(self) -> str:
@@ -225,14 +233,14 @@ class SearchRequestRecord(_Record):
     lag: int = Field(2, description="number of batches requested before the first one is reported")
     own_recipes: bool = Field(False, description="whether each method has its own recipe")
     recipe: dict[str, Any] | None = Field(None, description="recipe; null for a quick one")
-    plugins: list[str] = Field([], description="content hashes of plug-ins")
-    grid: dict[str, list[Any]] = Field({}, description="values of each setting of a grid")
-    around: dict[str, Any] = Field({}, description="point whose settings vary one at a time")
-    replay: dict[str, str] = Field({}, description="digest of a table and answer of a replay")
+    plugins: list[str] = _omitted("content hashes of plug-ins", [])
+    grid: dict[str, list[Any]] = _omitted("values of each setting of a grid", {})
+    around: dict[str, Any] = _omitted("point whose settings vary one at a time", {})
+    replay: dict[str, str] = _omitted("digest of a table and answer of a replay", {})
     reuse: list[ReusedRecord] = Field([], description="earlier searches from which it started")
     join: bool = Field(False, description="whether it consists of the suggestions of these")
-    race: bool = Field(False, description="whether seeds end with a suggestion that is excluded")
-    halving: int = Field(0, description="factor between the epochs of rungs; 0 without rungs")
+    race: bool = _omitted("whether seeds end with a suggestion that is excluded", False)
+    halving: int = _omitted("factor between the epochs of rungs; 0 without rungs", 0)
 
 
 class CommandRecord(_Record):
@@ -279,8 +287,8 @@ class SearchManifest(_Manifest):
     study_storage: str | None = Field(description="URL of the study; null is a file")
     replay: ReplayRecord | None = _omitted("table of a replay, which trains nothing")
     titles: dict[str, str] = Field({}, description="titles of data set and backbone by name")
-    plugins: list[PluginRecord] = Field([], description="plug-ins that the results depend on")
-    recipe: RecipeRecord | None = Field(None, description="recipe; null without one")
+    plugins: list[PluginRecord] = _omitted("plug-ins that the results depend on", [])
+    recipe: RecipeRecord | None = _omitted("recipe; null without one")
 
     @property
     def identity(self) -> str:

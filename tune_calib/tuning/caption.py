@@ -143,14 +143,15 @@ def list_heads(planned: Sequence[PlannedTrial]) -> list[HeadSlot]:
 
 
 def origin_records(resolved: ResolvedRequest, used: Sequence[Plugin]) -> dict[str, Any]:
-    """Build the records of the recipe and the plug-ins for a manifest, if there are any."""
+    """Build the records of the recipe and the plug-ins for a manifest."""
     plugins = []
     for plugin in used:
-        record = PluginRecord(name=plugin.name, content=plugin.content, where=plugin.where)
-        if plugin.parts:  # records omit defaults
-            record = record.model_copy(update={"parts": dict(plugin.parts)})
+        parts = dict(plugin.parts)
+        record = PluginRecord(
+            name=plugin.name, content=plugin.content, where=plugin.where, parts=parts
+        )
         plugins.append(record)
-    records: dict[str, Any] = {"plugins": plugins} if plugins else {}
+    records: dict[str, Any] = {"plugins": plugins}
     if recipe := resolved.recipe:
         records["recipe"] = RecipeRecord(
             name=recipe.name,

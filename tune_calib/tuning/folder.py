@@ -172,12 +172,6 @@ class RunLocation:
     def uses_ray(self) -> bool:
         return self.address != IN_PROCESS
 
-    def at_once(self, threads: int = 1) -> int:
-        """Return how many trials run in parallel on this machine; one without Ray."""
-        from tune_calib.engine.machine import count_cores  # imports torch, which is slow
-
-        return max(1, count_cores() // threads) if self.uses_ray else 1
-
 
 @dataclass(frozen=True)
 class Result:
@@ -217,9 +211,8 @@ def spent_s(out: AnyPath) -> float:
     return math.fsum(row["wall_s"] / row["population"] for row in rows)
 
 
-def hash_request(request: Mapping[str, Any]) -> str:
-    text = json.dumps(request, sort_keys=True)
-    return hash_text(text)[:16]
+def hash_json(content: object) -> str:
+    return hash_text(json.dumps(content, sort_keys=True))[:16]
 
 
 def refuse_foreign(out: AnyPath, *damaged: str) -> None:

@@ -12,7 +12,7 @@ from tune_calib.engine.imports import refuse_other_imports
 from tune_calib.errors import UserError
 from tune_calib.files.paths import AnyPath
 from tune_calib.files.store import Store
-from tune_calib.results.folders import find_run_manifest, read_identity, to_record
+from tune_calib.results.folders import read_identity, to_record
 from tune_calib.results.manifests import (
     RUN_MANIFEST,
     VERSION,
@@ -40,7 +40,7 @@ from tune_calib.tuning.folder import (
     RunLocation,
     build_foreign_error,
     done,
-    hash_request,
+    hash_json,
     refuse_foreign,
 )
 from tune_calib.tuning.progress.tracker import Tracker
@@ -107,7 +107,7 @@ class LadderRun:
     def build_manifest(self) -> RunManifest:
         """Build the manifest; that of its folder may differ only in seeds and controls."""
         out, new = self.location.out, self.new_manifest
-        old = find_run_manifest(out)
+        old = RunManifest.find(out)
         if old is None:
             identity = read_identity(out)
             if identity is None:
@@ -141,19 +141,17 @@ class LadderRun:
         # Of equal entries one remains; new ones follow the old ones.
         rungs = {rung.index: rung for rung in [*old.rungs, *new.rungs]}
         planned = {trial.spec_hash: trial for trial in [*old.planned, *new.planned]}
+        plugins_by_name = {record.name: record for record in [*old.plugins, *new.plugins]}
         merged: dict[str, Any] = {
             "rungs": sorted(rungs.values(), key=attrgetter("index")),
             "planned": list(planned.values()),
             "network_seeds": sorted({*old.network_seeds, *new.network_seeds}),
             "head_seeds": sorted({*old.head_seeds, *new.head_seeds}),
+            "split_seeds": sorted({*old.split_seeds, *new.split_seeds}),
             "titles": {**old.titles, **new.titles},
+            "imports": {**old.imports, **new.imports},
+            "plugins": list(plugins_by_name.values()),
         }
-        if split_seeds := sorted({*old.split_seeds, *new.split_seeds}):
-            merged["split_seeds"] = split_seeds
-        if imports := {**old.imports, **new.imports}:
-            merged["imports"] = imports
-        if records := {record.name: record for record in [*old.plugins, *new.plugins]}:
-            merged["plugins"] = list(records.values())
         return new.model_copy(update=merged).over(old)
 
     @cached_property
@@ -167,32 +165,28 @@ class LadderRun:
         rungs = select_rungs(ladder, self.resolved)
         # Controls that were not requested are not part of the run.
         used = sorted({trial.rung for trial in planned})
-        further = origin_records(self.resolved, self.plugins)
-        if ladder.design is not None:
-            further["design"] = _to_design_record(ladder.design)
-        data = planned[0].spec.data
-        if self.resolved.split_seeds:
-            further["split_seeds"] = list(self.resolved.split_seeds)
-        # A pool makes one classifier of them, so that they are no benchmark.
-        if self.resolved.imports and not any(rung.pool for rung in ladder.rungs):
-            names = {record["digest"]: name for name, record in self.resolved.imports.items()}
-            further["imports"] = names
+        imports = {record["digest"]: name for name, record in self.resolved.imports.items()}
+        if any(rung.pool for rung in ladder.rungs):  # one classifier of them is no benchmark
+            imports = {}
         return RunManifest(
             version=VERSION,
-            sweep=hash_request(identity),
+            sweep=hash_json(identity),
             ladder=ladder.name,
             title=ladder.title,
             command=self.location.command,
-            dataset=data.dataset,
+            dataset=planned[0].spec.data.dataset,
             setting=describe_setting(planned, ladder, self.resolved),
             published=ladder.published,
             rungs=[to_record(index, rungs[index]) for index in used],
             network_seeds=sorted(set(seeds.network)),
             head_seeds=sorted(set(seeds.head)),
             paired_seeds=seeds.is_paired,
+            split_seeds=list(self.resolved.split_seeds),
             planned=[_to_planned_record(trial, self.resolved) for trial in planned],
             titles=titles(planned, self.location),
-            **further,
+            imports=imports,
+            design=_to_design_record(ladder.design),
+            **origin_records(self.resolved, self.plugins),
         )
 
     def read_files(self, is_dry: bool) -> "LadderRun":
@@ -304,7 +298,9 @@ def _to_planned_record(trial: PlannedTrial, resolved: ResolvedRequest) -> Planne
     )
 
 
-def _to_design_record(design: Design) -> DesignRecord:
+def _to_design_record(design: Design | None) -> DesignRecord | None:
+    if design is None:
+        return None
     factors = [FactorRecord(name=each.name, needs=list(each.needs)) for each in design.factors]
     order, cells = [factor.name for factor in factors], dict[str, list[list[str]]]()
     for label, equal in design.cells.items():

@@ -14,7 +14,6 @@ from tune_calib.console import Prose, Text, echo
 from tune_calib.engine.artifacts import has_network
 from tune_calib.engine.execution import refuse_captured
 from tune_calib.engine.machine import environment_of, require_environment
-from tune_calib.errors import DamagedFileError
 from tune_calib.files.paths import AnyPath, require_writable
 from tune_calib.files.store import Store
 from tune_calib.progress import count_progress, report_progress
@@ -238,7 +237,8 @@ def execute_run(run: AnyRun, context: Context, label: str = "") -> Result:
         manifest, work = run.build_manifest(), run.plan()
         copies = read_copies(run, work)
         state: Any = run.open(work)
-        _write_missing(manifest, out)
+        if type(manifest).find(out) is None:  # no plan could be kept
+            manifest.write(out)
         with context.following(out, manifest.identity) as of_run:
             if state.is_over:
                 echo(f"nothing is left to do in {out}", err=True)
@@ -265,14 +265,6 @@ def execute_run(run: AnyRun, context: Context, label: str = "") -> Result:
                     with view.phase(source.title, source.units, source.unit, source.kinds):
                         state.errors.update(executor.run(source))
         return run.finish(state)
-
-
-def _write_missing(manifest: RunManifest | SearchManifest, out: AnyPath) -> None:
-    """Write a manifest where there is none whose plan could be kept."""
-    try:
-        type(manifest).read(out)
-    except (FileNotFoundError, DamagedFileError):
-        manifest.write(out)
 
 
 def _write_plan(run: AnyRun, manifest: RunManifest | SearchManifest) -> None:

@@ -15,7 +15,7 @@ from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.tuning.describe import find_needs
 from tune_calib.tuning.search.definition import SuggestionResult
 from tune_calib.tuning.search.evaluate import plan_evaluation
-from tune_calib.tuning.search.manifest import refuse_other_specs
+from tune_calib.tuning.search.run import refuse_other_specs
 from tune_calib.tuning.search.storage import JOURNAL
 from tune_calib.tuning.search.study import search_status
 

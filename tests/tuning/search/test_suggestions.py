@@ -48,9 +48,9 @@ def suggested(out, objective, sampler, size, how, count=COUNT):
         if how == "together":
             suggestions = study.suggestions(numbers, ended)
         elif how == "one by one":
-            suggestions = [study.suggestion(number, ended) for number in numbers]
+            suggestions = [study.suggestions([number], ended)[0] for number in numbers]
         else:  # each by a process of its own
-            suggestions = [opened().suggestion(number, ended) for number in numbers]
+            suggestions = [opened().suggestions([number], ended)[0] for number in numbers]
             study = opened()
         assert [suggestion.number for suggestion in suggestions] == list(numbers)
         points += [dict(suggestion.params) for suggestion in suggestions]

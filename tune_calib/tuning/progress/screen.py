@@ -178,10 +178,7 @@ def show_driver(folder: AnyPath, tracker: Tracker) -> Iterator[None]:
 def _repeated(
     action: Callable[..., None], doing: str, every_s: float
 ) -> Iterator[Callable[..., None]]:
-    """Repeat an action in a thread while the block runs; print the first error, which ends no run.
-
-    The block can also carry it out.
-    """
+    """Repeat an action, which the block can also carry out, in a thread; print its first error."""
     is_over, has_failed = threading.Event(), threading.Event()
 
     def act(*arguments: Any) -> None:

@@ -62,10 +62,7 @@ class JobTrainable(tune.Trainable):
         self.reset_config(config)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """Take another job, which begins in its first step.
-
-        Beginning may take minutes, as for features, and Ray shows a trial only after it was taken.
-        """
+        """Take another job; its first step begins it, since Ray shows only trials it has taken."""
         self.sender.key = _key(new_config["run"]["channel"], new_config["job"]["name"])
         self.next: dict[str, Any] | None = new_config
         return True

@@ -27,7 +27,7 @@ from tune_calib.spec.samplers import SAMPLERS
 from tune_calib.spec.settings import restore_recipe
 from tune_calib.spec.space import MANY_POINTS, SPACES, Choice, Point, Setting, Space
 from tune_calib.text import format_points, nearest
-from tune_calib.tuning.folder import hash_request
+from tune_calib.tuning.folder import hash_json
 
 
 @dataclass(frozen=True)
@@ -159,22 +159,23 @@ class SearchDefinition:
             "given": self.resolved.overrides,
             "seeds": asdict(self.resolved.seeds),
             "objective": asdict(self.objective),
+            # With another version of a plug-in it is another search, also in a database.
+            "plugins": sorted(self.plugins),
+            "grid": self.grid,
+            "around": self.around,
+            "replay": self.replay,
+            "race": self.race,
+            "halving": self.halving,
         }
         if self.reuse:
             plain |= {"reuse": [record.plain() for record in self.reuse], "join": self.join}
-        for name in ("grid", "around", "replay", "race", "halving"):
-            if value := getattr(self, name):
-                plain[name] = value
-        # With another version of a plug-in it is another search, also in a database.
-        if contents := self.plugins:
-            plain["plugins"] = sorted(contents)
         # JSON turns tuples into lists, so that the record equals the one that is read.
         return SearchRequestRecord(**json.loads(json.dumps(plain)))
 
     @cached_property
     def identity(self) -> str:
         """Return the hash of the definition, which is in each row of the search."""
-        return hash_request({**self.record.plain(), "given": self.resolved.identity()["given"]})
+        return hash_json({**self.record.plain(), "given": self.resolved.identity()["given"]})
 
     @cached_property
     def candidates(self) -> "Candidates":
@@ -340,8 +341,6 @@ class Candidates:
         slots = {slot: dict(settings) for slot, settings in self.slots.items()}
         for name, value in point.items():
             slot, _, key = name.partition(".")
-            if slot not in slots:  # of a study that was damaged
-                raise UserError(f"{self.method} has no setting {name!r}", name)
             slots[slot][key] = value
         return Rung(label, label, slots, kind="variant")
 

@@ -1,6 +1,5 @@
 """The result of a search: a file, from which its page is made."""
 
-import contextlib
 import json
 from collections.abc import Mapping
 from itertools import chain, pairwise
@@ -9,7 +8,6 @@ from typing import Any
 from optuna.trial import FrozenTrial
 
 from tune_calib.engine.imports import find_names
-from tune_calib.errors import DamagedFileError
 from tune_calib.files.store import Store
 from tune_calib.results.manifests import VERSION, SearchOutcome, SuggestionRecord
 from tune_calib.results.tables import read_table
@@ -30,10 +28,7 @@ NO_ROW = "no result row was written"
 
 
 def write_outcome(state: SearchState, location: RunLocation, stopped: str | None = None) -> None:
-    """Write ``outcome.json`` from the results of the suggestions that have ended.
-
-    A driver says what its limit of time left undone; a report (None) keeps what the last one said.
-    """
+    """Write ``outcome.json``; a report (``stopped`` None) keeps what a time limit left undone."""
     from tune_calib.tuning.search.importance import compute_importance  # imports scikit-learn
 
     candidates, objective = state.candidates, state.objective
@@ -44,9 +39,7 @@ def write_outcome(state: SearchState, location: RunLocation, stopped: str | None
     if chosen is not None and not location.replay:
         point = state.study.suggestion(chosen).params
         command = format_choice(state.definition, location, point) or None
-    old = None
-    with contextlib.suppress(DamagedFileError, FileNotFoundError):
-        old = SearchOutcome.read(state.out)
+    old = SearchOutcome.find(state.out)
     causes = {entry.number: entry.crashes for entry in old.suggestions} if old else {}
     records = [_build_record(state, suggestion, causes) for suggestion in suggestions]
     if stopped is None:

@@ -5,18 +5,19 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from analysis.search.load import load_search as read_results
 from tune_calib.console import echo
 from tune_calib.engine.head_batch import HEAD_THREADS
+from tune_calib.engine.machine import count_cores
 from tune_calib.errors import UserError
 from tune_calib.files.paths import AnyPath, expand_path, parse_path
-from tune_calib.results.folders import describe_unloaded, read_search_manifest
+from tune_calib.results.folders import describe_unloaded, read_identity, read_search_manifest
 from tune_calib.results.manifests import VERSION, CommandRecord, ReplayRecord, SearchManifest
 from tune_calib.spec import plugins
 from tune_calib.spec.ladder import PlannedTrial
-from tune_calib.spec.names import IN_PROCESS, SEARCH_MANIFEST
+from tune_calib.spec.names import IN_PROCESS, JOURNAL, REUSED, SEARCH_EVALUATED, SEARCH_MANIFEST
 from tune_calib.spec.plugins import Plugin
 from tune_calib.spec.request import SearchRequest
 from tune_calib.spec.resolved import ResolvedRequest, refuse_large
@@ -24,19 +25,24 @@ from tune_calib.spec.samplers import SAMPLERS
 from tune_calib.spec.space import Point
 from tune_calib.text import format_count, mask_url
 from tune_calib.tuning.caption import origin_records, titles
-from tune_calib.tuning.folder import Provenance, Result, RunLocation, done
+from tune_calib.tuning.folder import (
+    Provenance,
+    Result,
+    RunLocation,
+    build_foreign_error,
+    done,
+    refuse_foreign,
+)
 from tune_calib.tuning.progress.tracker import Tracker
 from tune_calib.tuning.resolve import resolve_files
-from tune_calib.tuning.reuse import Copies
-from tune_calib.tuning.search.definition import Objective, SearchDefinition
-from tune_calib.tuning.search.manifest import extend_manifest, list_first_specs, refuse_other_specs
+from tune_calib.tuning.reuse import Copies, find_reusable, read_earlier, store_rows
+from tune_calib.tuning.search.definition import Candidates, Objective, SearchDefinition, list_hashes
 from tune_calib.tuning.search.outcome import NO_ROW, describe_rungs, write_outcome
 from tune_calib.tuning.search.source import StudySource
 from tune_calib.tuning.search.stages import Stages
 from tune_calib.tuning.search.state import SearchState
 from tune_calib.tuning.search.storage import find_storage, lost_database
 from tune_calib.tuning.search.study import SearchStudy
-from tune_calib.tuning.search.warm import find_reusable, read_earlier, store_rows
 from tune_calib.tuning.share import resolve_share
 from tune_calib.tuning.work.executor import Resources, Source
 from tune_calib.tuning.work.jobs import JobSource, RemainingWork, make_plan, resources_of
@@ -100,7 +106,48 @@ class SearchRun:
                 definition.candidates.trials(point, 0)
 
     def build_manifest(self) -> SearchManifest:
-        return extend_manifest(self.new_manifest, self.out)
+        """Build the manifest; that of its folder may differ only in its length and its cluster."""
+        out, new = self.out, self.new_manifest
+        old = SearchManifest.find(out)
+        if old is None:
+            identity = read_identity(out)
+            if identity is None:
+                refuse_foreign(out, SEARCH_MANIFEST, JOURNAL, REUSED)
+            elif identity != new.search:
+                raise build_foreign_error(out, "search", f"its {SEARCH_MANIFEST} is lost")
+            if (out / SEARCH_EVALUATED).exists():
+                raise UserError(f"{out} was evaluated on test, and its {SEARCH_MANIFEST} is lost")
+            return new
+        if old.search != new.search:
+            old_fields, new_fields = old.question.plain(), new.question.plain()
+            keys = [key for key in new_fields if old_fields.get(key) != new_fields[key]]
+            why = f", which differs in {', '.join(keys)}"
+            if keys == ["defaults"]:
+                why += ": its recipe has changed meanwhile; tune-calib resume keeps the old one"
+            raise build_foreign_error(out, "search", old.command, why=why)
+        recorded = old.study_storage and mask_url(old.study_storage)
+        if recorded != new.study_storage:
+            raise UserError(
+                f"the study of {out} is stored in {recorded or 'its journal file'}; name the same "
+                "`study_storage`"
+            )
+        if (out / SEARCH_EVALUATED).exists():
+            raise UserError(
+                f"{out} was evaluated on test, which ends its search; name another `out`"
+            )
+        commands = old.commands
+        if new.trials > old.trials:
+            if commands[-1].command == new.command:  # an experiment file or a budget that grew
+                commands = commands[:-1]
+            commands = [*commands, CommandRecord(command=new.command, trials=new.trials)]
+        plugins = {record.name: record for record in [*old.plugins, *new.plugins]}
+        further: dict[str, Any] = {
+            "command": old.command,  # the first one, which the page shows
+            "commands": commands,
+            "trials": max(old.trials, new.trials),
+            "plugins": list(plugins.values()),
+        }
+        return new.model_copy(update=further).over(old)
 
     @cached_property
     def new_manifest(self) -> SearchManifest:
@@ -214,6 +261,29 @@ class SearchRun:
         return Result(crashed, stopped, state)
 
 
+def list_first_specs(candidates: Candidates) -> dict[str, list[str]]:
+    """List the spec hashes of baseline and defaults, which versions may change."""
+    return {
+        "baseline": list_hashes(candidates.baseline()),
+        "defaults": list_hashes(candidates.trials({}, 0)),
+    }
+
+
+def refuse_other_specs(out: AnyPath, candidates: Candidates) -> None:
+    """Refuse to continue a search whose trials have other settings in this version."""
+    old = SearchManifest.find(out)
+    if old is None:
+        return
+    new_specs = list_first_specs(candidates)
+    for name, text in (("baseline", "the baseline"), ("defaults", f"{candidates.method} itself")):
+        if not set(old.specs[name]) <= set(new_specs[name]):
+            raise UserError(
+                f"{out}: this search began with a version that gave {text} other settings, and "
+                "trials of both cannot be mixed; continue with that version, or search in a new "
+                "`out`"
+            )
+
+
 def build_search_run(request: SearchRequest, resolved: ResolvedRequest, command: str) -> SearchRun:
     """Build the run of a resolved request; the files that it names are not read yet."""
     location = RunLocation.of_request(request, command)
@@ -257,12 +327,13 @@ def build_search_run(request: SearchRequest, resolved: ResolvedRequest, command:
 
 
 def count_at_once(definition: SearchDefinition, location: RunLocation) -> int:
-    if location.replay:  # answers take milliseconds
+    """Count the trials that run in parallel on this machine; one without Ray, as in a replay."""
+    if not location.uses_ray:
         return 1
     threads = definition.candidates.trials({}, 0)[0].spec.network.threads
     if definition.candidates.kind == "head":
         threads = HEAD_THREADS
-    return location.at_once(threads)
+    return max(1, count_cores() // threads)
 
 
 def load_search(out: AnyPath, study_storage: str | None, address: str | None = None) -> SearchRun:
@@ -300,10 +371,7 @@ def open_state(run: SearchRun, is_read_only: bool = False) -> SearchState:
 def count_suggestions(
     out: AnyPath, study_storage: str | None, length: int = 0
 ) -> tuple[int, int] | None:
-    """Count the suggestions that have ended and those that a search of some length has.
-
-    Return None for a folder without a search.
-    """
+    """Count the suggestions that have ended, and those of some length; None without a search."""
     if not (out / SEARCH_MANIFEST).exists():
         return None
     run = load_search(out, study_storage)

@@ -105,10 +105,7 @@ class Stages:
         return list(dict(zip(list_hashes(trials), trials, strict=True)).values())
 
     def is_exempt(self, point: Point) -> bool:
-        """Return whether a point passes all stages in any case.
-
-        In a race all published points do, and with rungs the method's defaults.
-        """
+        """Return whether it passes all stages: a published point, or with rungs the defaults."""
         points = self.candidates.first()
         return dict(point) in (points[:1] if self.rungs else points)
 

@@ -17,7 +17,7 @@ from tune_calib.spec.metrics import METRICS, column, format_value
 from tune_calib.text import format_points
 from tune_calib.tuning.folder import Deadline
 from tune_calib.tuning.progress.tracker import Tracker
-from tune_calib.tuning.reuse import copy_rows
+from tune_calib.tuning.reuse import Reusable, copy_rows
 from tune_calib.tuning.search.definition import (
     Candidates,
     Objective,
@@ -29,7 +29,6 @@ from tune_calib.tuning.search.definition import (
 from tune_calib.tuning.search.rules import Halving, Race, compute_taus
 from tune_calib.tuning.search.stages import Stages
 from tune_calib.tuning.search.study import PASSED, SearchStudy, status_of
-from tune_calib.tuning.search.warm import Reusable
 from tune_calib.tuning.work.executor import Resources
 from tune_calib.tuning.work.jobs import Job
 from tune_calib.tuning.work.worker import plugins_of

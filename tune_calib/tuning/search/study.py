@@ -19,13 +19,13 @@ from collections.abc import Iterable, Iterator, Sequence, Set
 from typing import Any, Literal
 
 import optuna
-from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.distributions import CategoricalDistribution, IntDistribution
 from optuna.storages import InMemoryStorage
 from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
 from tune_calib.determinism import child_seed
-from tune_calib.errors import DamagedFileError, RefusedError, UserError
+from tune_calib.errors import RefusedError, UserError
 from tune_calib.files.paths import AnyPath
 from tune_calib.results.folders import read_search_manifest
 from tune_calib.results.manifests import SearchOutcome
@@ -104,8 +104,8 @@ class SearchStudy:
                 "only one may run"
             )
 
-    def suggestion(self, number: int, first_hidden: int | None = None) -> FrozenTrial:
-        return self.suggestions([number], first_hidden)[0]
+    def suggestion(self, number: int) -> FrozenTrial:
+        return self.suggestions([number])[0]
 
     @_quiet()
     def suggestions(
@@ -180,10 +180,7 @@ class SearchStudy:
         observed: SuggestionResult | None = None,
         passed: int | None = None,
     ) -> None:
-        """Write the result of a suggestion, or what the sampler is to observe instead of it.
-
-        No sampler reads a trial that diverged or crashed.
-        """
+        """Write the result of a suggestion, or what the sampler is to observe instead of it."""
         self._refuse_taken()
         trial_id = self._storage.get_trial_id_from_study_id_trial_number(self._id, number)
         trial = Trial(self._study, trial_id)
@@ -196,7 +193,7 @@ class SearchStudy:
                 trial.set_constraint(GUARD, self._objective.excess(observed))
             self._study.tell(number, observed.values)
         else:
-            self._study.tell(number, state=TrialState.FAIL)
+            self._study.tell(number, state=TrialState.FAIL)  # which no sampler reads
 
     def find_retries(self, status: str) -> list[FrozenTrial]:
         trials = self._trials()
@@ -319,15 +316,13 @@ def _count_retries(trials: Sequence[FrozenTrial]) -> int:
 
 
 def _suggest(trial: Trial, name: str, distribution: Any) -> Choice:
-    match distribution:
-        case CategoricalDistribution(choices=choices):
-            chosen: Choice = trial.suggest_categorical(name, choices)
-            return chosen
-        case IntDistribution(low=low, high=high, step=step, log=log):
-            return trial.suggest_int(name, low, high, step=step, log=log)
-        case FloatDistribution(low=low, high=high, step=step, log=log):
-            return trial.suggest_float(name, low, high, step=step, log=log)
-    raise TypeError(f"cannot suggest from {distribution}")
+    if isinstance(distribution, CategoricalDistribution):
+        chosen: Choice = trial.suggest_categorical(name, distribution.choices)
+        return chosen
+    low, high, step, log = distribution.low, distribution.high, distribution.step, distribution.log
+    if isinstance(distribution, IntDistribution):
+        return trial.suggest_int(name, low, high, step=step, log=log)
+    return trial.suggest_float(name, low, high, step=step, log=log)
 
 
 def search_status(out: AnyPath, study_storage: str | None = None, is_running: bool = False) -> str:
@@ -346,9 +341,8 @@ def search_status(out: AnyPath, study_storage: str | None = None, is_running: bo
         study = SearchStudy(definition, out, url, is_read_only=True, identity=manifest.search)
         states = [state for state in study.states() if state != "running"]
         ended, planned = len(states), study.planned(manifest.trials)
-    has_lost = False
-    with contextlib.suppress(FileNotFoundError, DamagedFileError):
-        has_lost = bool(find_lost(SearchOutcome.read(out), rows["spec_hash"].to_pylist()))
+    outcome = SearchOutcome.find(out)
+    has_lost = outcome is not None and find_lost(outcome, rows["spec_hash"].to_pylist())
     suggestions = f"{ended} of {planned} suggestions ended ({format_counts(states)})"
     lines = [f"{out}: {suggestions}; {trials}"]
     if planned < manifest.trials:

@@ -69,7 +69,7 @@ class NetworkWorker(Worker):
 
     def step(self) -> dict[str, Any]:
         """Train an epoch; the step after the last epoch evaluates and writes the rows."""
-        started, imported = time.monotonic(), self.spec.data.imported
+        started, imported = time.monotonic(), self.spec.data.import_record
         if self.spec.members:
             for member in self.spec.members:
                 if (ended := train_missing(self, member)) is not None:
