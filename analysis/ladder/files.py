@@ -143,11 +143,7 @@ def _reliability(part: Run) -> Figure:
 
 
 def load_run(
-    out: AnyPath,
-    published: str | None = None,
-    regime: bool = False,
-    metrics: tuple[str, ...] = (),
-    intervals: bool = False,
+    out: AnyPath, published: str | None, regime: bool, metrics: tuple[str, ...], intervals: bool
 ) -> Run:
     run = replace(load(out), shows_network_check=regime, shown=metrics, shows_intervals=intervals)
     if published is not None:
