@@ -2,7 +2,6 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from itertools import repeat
 from typing import Any
 
 from analysis.tables.table import Table
@@ -22,9 +21,9 @@ def write_report(
     from analysis.ladder.files import load_run, write_files
 
     shown = tuple(dict.fromkeys(metrics))
-    options = {"published": published, "test": test, "regime": regime}.items()
-    pairs: list[tuple[str, Any]] = [*options, *zip(repeat("metric"), shown)]
-    words = option_words(pair for pair in [*pairs, ("intervals", intervals)] if pair[1])
+    pairs: list[tuple[str, Any]] = [("published", published), ("test", test), ("regime", regime)]
+    pairs += [*(("metric", metric) for metric in shown), ("intervals", intervals)]
+    words = option_words(pair for pair in pairs if pair[1])
     run = load_run(out, published, regime, shown, intervals)
     with folder_to_fill(out) as folder:
         return write_files(run, test, words, folder)

@@ -68,13 +68,10 @@ def color(index: int) -> tuple[float, float, float]:
 CHOSEN = color(3)  # of the selected trial of a search
 
 
-def marker(index: int) -> str:
-    return MARKERS[(index + index // len(COLORS)) % len(MARKERS)]
-
-
 def look(index: int) -> dict[str, Any]:
     """Return the colour and the marker of the index-th rung or method."""
-    return {"color": color(index), "marker": marker(index)}
+    marker = MARKERS[(index + index // len(COLORS)) % len(MARKERS)]
+    return {"color": color(index), "marker": marker}
 
 
 def plain_ticks(axis: Axis) -> None:

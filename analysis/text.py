@@ -4,7 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, SupportsFloat
+from typing import SupportsFloat
 
 from tune_calib.spec.metrics import METRICS, Metric, format_value
 from tune_calib.spec.names import ENDED_EARLY, STATUSES
@@ -16,24 +16,10 @@ MARKS = {
     "latex": {0: "{}", 1: r"\textbf{{{}}}", 2: r"\underline{{{}}}"},
     "html": {0: "{}", 1: "<b>{}</b>", 2: "<u>{}</u>"},
 }
-
-
 LEAST_P = 0.0001  # a smaller p is printed as "< 0.0001"
 
 
-class Format(Protocol):
-    """The factor, decimals and format of a kind of number, as a ``Metric`` has them."""
-
-    @property
-    def scale(self) -> float: ...
-
-    @property
-    def digits(self) -> int: ...
-
-    def format(self, value: float, signed: bool = False) -> str: ...
-
-
-def rounded(metric: str | Format, value: float) -> float:
+def rounded(metric: str | Metric, value: float) -> float:
     """Return a value rounded as printed, so that values printed alike share a rank."""
     # Python rounds a float as it formats it, unlike NumPy. Adding 0.0 turns -0.0 into 0.0.
     record = METRICS[metric] if isinstance(metric, str) else metric
@@ -65,7 +51,7 @@ class Cell:
 
     @classmethod
     def number(
-        cls, metric: str | Format, value: float, sd: float = math.nan, signed: bool = False
+        cls, metric: str | Metric, value: float, sd: float = math.nan, signed: bool = False
     ) -> "Cell":
         """Return the cell of a value, with its spread unless that is NaN."""
         if math.isnan(value):
@@ -87,7 +73,7 @@ class Cell:
         return cls(text, rounded(metric, value))
 
     @classmethod
-    def span(cls, metric: str | Format, low: float, high: float, signed: bool = False) -> "Cell":
+    def span(cls, metric: str | Metric, low: float, high: float, signed: bool = False) -> "Cell":
         """Return the cell of an interval, sorted by its lower end; ``-`` for NaN."""
         if math.isnan(low):
             return NOTHING

@@ -30,7 +30,7 @@ COLUMNS = (
 SEEDS = ("network_seed", "head_seed", "split_seed")
 _INTERVAL = ("lower", "upper", "se", "resamples")
 _NUMBERS = dict.fromkeys(("value", "lower", "upper", "se"), pa.float64())
-_NUMBERS |= dict.fromkeys(("resamples", "network_seed", "head_seed", "split_seed"), pa.int64())
+_NUMBERS |= dict.fromkeys(("resamples", *SEEDS), pa.int64())
 RESULTS = pa.schema(
     [(name, _NUMBERS.get(name, pa.string())) for name in (*COLUMNS, *_INTERVAL, *SLOTS)],
     metadata={"tune_calib": '{"table": "results", "version": 1}'},

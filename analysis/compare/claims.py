@@ -217,7 +217,7 @@ def _sample_error(
     bound, since the rungs share the samples.
     """
     metric, split = parted(comparison.metric)
-    rows, draws = _drawn(run, metric, split or "test")
+    rows, draws = drawn_rows(run, metric, split or "test")
     is_rank = comparison.kind == "rank"
     labels = list(run.labels.values()) if is_rank else list(weights)
     hashes = {label: _hashes(rows[rows["method"] == label], blocks, span) for label in labels}
@@ -270,7 +270,7 @@ def _plain_errors(run: Run, metric: str) -> "pd.Series[float]":
 
 
 @cached_per_run
-def _drawn(run: Run, metric: str, split: str) -> tuple[pd.DataFrame, dict[str, Floats]]:
+def drawn_rows(run: Run, metric: str, split: str) -> tuple[pd.DataFrame, dict[str, Floats]]:
     return tidy(run, [metric], split), read_draws(run.out, metric, split)
 
 

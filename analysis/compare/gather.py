@@ -146,8 +146,8 @@ def average_seeds(rows: pd.DataFrame, metric: str) -> tuple[Any, Any, Any, list[
     # It may have crashed in one run; its number in the other one counts.
     numbers_first = rows["value"].isna().sort_values(kind="stable").index
     rows = rows.loc[numbers_first].drop_duplicates(["trial", "method", *KEY]).sort_index()
-    seeds = ["method", *KEY, "network_seed", "head_seed", "split_seed"]
-    mixed = rows[rows["value"].notna() & rows.duplicated(seeds, keep=False)]
+    is_mixed = rows.duplicated(["method", *KEY, *tidy.SEEDS], keep=False)
+    mixed = rows[rows["value"].notna() & is_mixed]
     if len(mixed):
         first = mixed.iloc[0]
         raise UserError(

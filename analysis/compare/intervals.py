@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from scipy import optimize, special, stats
 
 from analysis.load import Run, cached_per_run
+from analysis.tidy import SEEDS
 
 ALPHA = 0.05
 DRAWS = 1000
@@ -166,8 +167,7 @@ def over_samples(run: Run) -> pd.DataFrame:
         wilson = stats.binomtest(right, total).proportion_ci(LEVEL, method="wilson")
         ece = ece_interval(counts, accuracy, confidence)
         intervals[name] = (total, right / total, float(wilson.low), float(wilson.high), *ece)
-    seeds = ["network_seed", "head_seed", "split_seed"]
-    rows = trials.loc[trials.index.isin(intervals), ["rung", *seeds]]
+    rows = trials.loc[trials.index.isin(intervals), ["rung", *SEEDS]]
     rows["rung"] = rows["rung"].map(run.labels)
     rows = rows.join(pd.DataFrame.from_dict(intervals, orient="index", columns=_COLUMNS))
     for metric, (end, column) in product(("accuracy", "ece"), _ENDS.items()):

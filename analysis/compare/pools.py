@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.compare.claims import NO_ERROR, Changes
+from analysis.compare.claims import NO_ERROR, Changes, drawn_rows
 from analysis.compare.decision import decide, describe_rules
 from analysis.compare.hypotheses import MIN_PAIRS
 from analysis.compare.intervals import noise_floors
 from analysis.load import Run, cached_per_run
-from analysis.shifts import read_draws
 from analysis.tables.table import Table
 from analysis.text import Cell, Record, full_stops
 from analysis.tidy import pooled_seeds
@@ -48,7 +47,8 @@ def find_members(run: Run, row: Any) -> pd.DataFrame:
 
 def measure_pools(run: Run, label: str, metric: str, reference: str) -> Changes:
     """Compute the differences of the pools of a rung from their mean or best member."""
-    name, floors, draws = column("test", metric), noise_floors(run), _draws(run, metric)
+    name, floors = column("test", metric), noise_floors(run)
+    _, draws = drawn_rows(run, metric, "test")
     values, drawn, excesses = list[float](), list[Any](), list[float]()
     for _, row in run.done[run.done["rung"].map(run.labels) == label].iterrows():
         members = find_members(run, row)
@@ -70,11 +70,6 @@ def measure_pools(run: Run, label: str, metric: str, reference: str) -> Changes:
         excess = 0.0
     error = float(np.nanstd(mean_drawn, ddof=1))
     return Changes(np.array(values), error, mean_drawn, excess=excess)
-
-
-@cached_per_run
-def _draws(run: Run, metric: str) -> Any:
-    return read_draws(run.out, metric)
 
 
 @cached_per_run

@@ -38,7 +38,6 @@ class DeclaredTest:
     matched: Matched
     test: str
     baseline: str | None
-    spreads: pd.DataFrame
     comparisons: pd.DataFrame = field(default_factory=pd.DataFrame)  # empty for Friedman's test
     friedman: Friedman | None = None
     decisions: Sequence[Decision] = ()  # of methods against the baseline, in one run
@@ -49,13 +48,12 @@ def judge(matched: Matched, test: str, baseline: str | None = None) -> DeclaredT
         raise UserError(f"unknown `test` {test!r}; known: {', '.join(PAIRED_TESTS)}, friedman")
     if matched.values.isna().all(axis=None):
         raise UserError(f"no method has {METRICS[matched.metric].title} in these results")
-    spreads = spreads_of(matched)
     if test == "friedman":
-        return DeclaredTest(matched, test, None, spreads, friedman=friedman(matched))
+        return DeclaredTest(matched, test, None, friedman=friedman(matched))
     if baseline is None:
         methods = ", ".join(map(str, matched.values))
         raise UserError(f"`test` {test} needs a `baseline`, one of {methods}")
-    return DeclaredTest(matched, test, baseline, spreads, compare(matched, baseline, test))
+    return DeclaredTest(matched, test, baseline, compare(matched, baseline, test))
 
 
 def are_rivals(run: Run) -> bool:
@@ -109,7 +107,8 @@ def spreads_of(matched: Matched) -> pd.DataFrame:
 def view(verdict: DeclaredTest) -> View:
     metric, result, matched = verdict.matched.metric, verdict.friedman, verdict.matched
     label, head = label_of("significance", metric), METRICS[metric].head
-    spreads, cell, span = verdict.spreads, partial(Cell.number, metric), partial(Cell.span, metric)
+    cell, span = partial(Cell.number, metric), partial(Cell.span, metric)
+    spreads = spreads_of(matched)
     columns = {
         "method": map(Cell, map(matched.label, spreads["method"])),
         "n": map(Cell.of, spreads["n"]),
@@ -151,7 +150,7 @@ def view(verdict: DeclaredTest) -> View:
         notes = [*full_stops([f"No other test: {matched.why_no_test}", *matched.notes]), *sentences]
         tables = [spread, replace(tables[-1], is_main=True, notes=notes)]
     frame = spreads.merge(numbers, on="method", how="left")
-    return View(tables, _content(verdict), frame)
+    return View(tables, _content(verdict, spreads), frame)
 
 
 def _ranks(result: Friedman) -> list[Record]:
@@ -205,10 +204,10 @@ def friedman_sentence(result: Friedman) -> str:
     return f"{text}. Nemenyi: mean ranks more than {difference} apart differ at {ALPHA:.0%}."
 
 
-def _content(verdict: DeclaredTest) -> dict[str, Any]:
+def _content(verdict: DeclaredTest, spreads: pd.DataFrame) -> dict[str, Any]:
     content: dict[str, Any] = {
         "metric": verdict.matched.metric, "block": verdict.matched.unit, "test": verdict.test,
-        "baseline": verdict.baseline, "methods": json_records(verdict.spreads),
+        "baseline": verdict.baseline, "methods": json_records(spreads),
     }  # fmt: skip
     if (result := verdict.friedman) is None:
         content["comparisons"] = json_records(verdict.comparisons)

@@ -28,7 +28,6 @@ from analysis.page.page import (
     describe_programs,
     environment,
     in_order,
-    list_files,
     steps,
     write_folder,
 )
@@ -65,8 +64,8 @@ def write_files(run: Run, test: str | None, options: Sequence[str], folder: Path
         raise UserError("compares methods; the rungs of a ladder build on each other", "test")
     results = LadderResults(run, test or PAIRED_TESTS[0])
     make_page = partial(page, results, options=options)
-    names, gallery = write_folder(
-        folder, _texts(results), in_order(LADDER_FIGURES), results, make_page
+    remarks, lines = write_folder(
+        run.out, folder, _texts(results), in_order(LADDER_FIGURES), results, make_page
     )
     parts: list[Part] = [tables.ladder(run)]
     for table in (
@@ -79,8 +78,7 @@ def write_files(run: Run, test: str | None, options: Sequence[str], folder: Path
     bad = run.trials[run.trials["status"] != "done"].fillna({"message": "no message"})
     reasons = bad["rung_label"] + ": " + bad["status"] + ", " + bad["message"]
     parts += [Prose(f"{count} x {text}") for text, count in Counter(reasons).items()]
-    parts += map(Prose, [*tables.weak_heads(run), *gallery.remarks])
-    return Text([*parts, *list_files(run.out, names)])
+    return Text([*parts, *map(Prose, [*tables.weak_heads(run), *remarks]), *lines])
 
 
 def write_benchmark(run: Run, folder: Path) -> Text:
@@ -116,11 +114,9 @@ def write_benchmark(run: Run, folder: Path) -> Text:
             files=files,
         ).render()
 
-    names, gallery = write_folder(folder, texts, figures, result, make_page)
-    parts: list[Part] = [main, *map(Prose, [*programs, *gallery.remarks])]
-    if run.shows_intervals:
-        parts += of_each
-    return Text([*parts, *list_files(run.out, names)])
+    remarks, lines = write_folder(run.out, folder, texts, figures, result, make_page)
+    shown = of_each if run.shows_intervals else []
+    return Text([main, *map(Prose, [*programs, *remarks]), *shown, *lines])
 
 
 def import_tables(run: Run) -> list[Table]:
@@ -147,11 +143,7 @@ def _reliability(part: Run) -> Figure:
 
 
 def load_run(
-    out: AnyPath,
-    published: str | None = None,
-    regime: bool = False,
-    metrics: tuple[str, ...] = (),
-    intervals: bool = False,
+    out: AnyPath, published: str | None, regime: bool, metrics: tuple[str, ...], intervals: bool
 ) -> Run:
     run = replace(load(out), shows_network_check=regime, shown=metrics, shows_intervals=intervals)
     if published is not None:

@@ -20,7 +20,7 @@ from analysis.shifts import FAMILIES
 from analysis.tables.latex import label_of
 from analysis.tables.table import BEST, MAX_ROWS, Table
 from analysis.text import NOTHING, Cell, Record, format_counts, full_stops, ranked, records_of
-from analysis.tidy import by_rung, planned_trials, settings, tied
+from analysis.tidy import SEEDS, by_rung, planned_trials, settings, tied
 from tune_calib.results.tables import is_metric_column
 from tune_calib.spec.metrics import AT_VALUE, BASE, METRICS, column, format_number, format_value
 from tune_calib.spec.names import HEAD_BELOW, STATUSES, is_never_best, legend
@@ -157,8 +157,7 @@ def equal_rungs(run: Run) -> str:
     columns = [column("test", metric) for metric in METRICS]
     groups: list[tuple[pd.DataFrame, list[str]]] = []
     for rung in run.rungs:
-        seeds = ["network_seed", "head_seed", "split_seed"]
-        rows = run.of_rung(rung.index).set_index(seeds).sort_index()
+        rows = run.of_rung(rung.index).set_index([*SEEDS]).sort_index()
         rows = rows.reindex(columns=columns).astype(float)
         if rows.isna().all(axis=None):
             continue

@@ -9,6 +9,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import quote
@@ -116,9 +118,10 @@ def _written(value: Any) -> Any:
 
 
 def write_folder(
-    folder: Path, texts: Mapping[str, str], figures: Sequence[Figure], results: Any,
+    out: AnyPath, folder: Path, texts: Mapping[str, str], figures: Sequence[Figure], results: Any,
     make_page: Callable[[Gallery, Sequence[str]], str],
-) -> tuple[list[str], Gallery]:  # fmt: skip
+) -> tuple[list[str], list[Part]]:  # fmt: skip
+    """Write a report of ``out`` into a folder; return remarks on figures, and lines on files."""
     for name, text in texts.items():
         atomic_write(folder / "tables" / name, printable(text).encode())
     # After the tables, so that no error of a figure can prevent them.
@@ -128,18 +131,11 @@ def write_folder(
         files += [f"figures/{picture.name}.{kind}" for kind in style.FORMATS]
     # Last, since it embeds the figures and links to every other file.
     atomic_write(folder / PAGE, make_page(gallery, files).encode())
-    return [*files, PAGE], gallery
-
-
-def list_files(out: AnyPath, names: Sequence[str]) -> list[Part]:
-    stems = defaultdict[str, dict[str, None]](dict)
-    for path in map(PurePosixPath, names):
-        stems[path.parent.name][path.stem] = None
-    lines: list[Part] = [f"page     {out / name}" for name in names if "/" not in name]
-    for folder, files in stems.items():
-        if folder:
-            lines.append(Prose(f"{folder:8} {out / folder}: {', '.join(files)}"))
-    return lines
+    lines: list[Part] = [f"page     {out / PAGE}"]
+    for part, paths in groupby(map(PurePosixPath, files), key=attrgetter("parent.name")):
+        stems = dict.fromkeys(path.stem for path in paths)
+        lines.append(Prose(f"{part:8} {out / part}: {', '.join(stems)}"))
+    return gallery.remarks, lines
 
 
 def environment(rows: pd.DataFrame) -> Table:

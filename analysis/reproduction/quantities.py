@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -12,26 +13,20 @@ from analysis.ladder.results import QUANTITIES as OF_SAMPLES
 from analysis.ladder.results import SHARES, LadderResults, angles, costs
 from analysis.load import Run
 from tune_calib.results.tables import read_table
-from tune_calib.spec.metrics import METRICS, Metric, format_number
+from tune_calib.spec.metrics import METRICS, Metric
 
 
-@dataclass(frozen=True)
-class Quantity:
-    """A number per trial, without a best value."""
+@dataclass(frozen=True, kw_only=True)
+class Quantity(Metric):
+    """A number per trial, without a best value; its title has its unit."""
 
-    title: str  # head of its column, with the unit
     of: Callable[[LadderResults], "pd.Series[float]"]  # returns its values by spec hash
-    scale: float = 1.0  # factor of printed values
+    direction: None = None
+    unit: Literal["score"] = "score"
+    scale: int = 1  # factor of printed values
     digits: int = 3  # decimals of printed values
     printed: str = ""  # the metric of the published results that it corresponds to
     over: str = ""  # row of the published table by which the printed values are divided
-
-    @property
-    def head(self) -> str:
-        return self.title
-
-    def format(self, value: float, signed: bool = False) -> str:
-        return format_number(value, self.scale, self.digits, signed)
 
 
 def _series(results: LadderResults, name: str, end: str) -> "pd.Series[float]":
@@ -97,35 +92,32 @@ _SERIES = {
 }
 _ENDS = {"first": "first epoch", "last": "last epoch", "change": "last minus first epoch"}
 _PRINTED = "train_seconds_a40"
-_SECONDS = {
-    "network_s": ("network (s)", ""), "bank_s": ("feature bank (s)", ""),
-    "own_s": ("own time (s)", ""), "memory_mib": ("peak memory (MiB)", ""),
-    "total_s": ("total (s)", _PRINTED),
-}  # fmt: skip
-
-
-QUANTITIES = {
-    "q_settling": Quantity("change of q per epoch, last third minus first", _settling),
-    "confidence": Quantity("mean confidence (%)", _confidence, 100, 2),
-    "angles_sd": Quantity("spread of the angles between classes (°)", _angles, digits=1),
-    **{
-        name: Quantity(title, partial(_cost, name=name), digits=1, printed=printed)
-        for name, (title, printed) in _SECONDS.items()
-    },
-    "cost_ratio": Quantity(
-        "total / plain training", partial(_cost, name="ratio"), printed=_PRINTED, over="Vanilla"
-    ),
+_COSTS = {
+    "network_s": "network (s)",
+    "bank_s": "feature bank (s)",
+    "own_s": "own time (s)",
+    "memory_mib": "peak memory (MiB)",
 }
-"""Quantities by name: shares are of the train samples in the loss, correlations are on select."""
-
+_total, _ratio = partial(_cost, name="total_s"), partial(_cost, name="ratio")
+_quantities = [
+    Quantity("q_settling", "change of q per epoch, last third minus first", of=_settling),
+    Quantity("confidence", "mean confidence (%)", of=_confidence, scale=100, digits=2),
+    Quantity("angles_sd", "spread of the angles between classes (°)", of=_angles, digits=1),
+    Quantity("total_s", "total (s)", of=_total, digits=1, printed=_PRINTED),
+    Quantity("cost_ratio", "total / plain training", of=_ratio, printed=_PRINTED, over="Vanilla"),
+]
+for _name, _title in _COSTS.items():
+    _quantities.append(Quantity(_name, _title, of=partial(_cost, name=_name), digits=1))
 for (_name, _title), (_end, _when) in product(_SERIES.items(), _ENDS.items()):
-    _quantity = Quantity(f"{_title}, {_when}", partial(_series, name=_name, end=_end))
+    _of = partial(_series, name=_name, end=_end)
+    _quantity = Quantity(f"{_name}_{_end}", f"{_title}, {_when}", of=_of)
     if _name in SHARES:
         _quantity = replace(_quantity, scale=100, digits=1)
-    QUANTITIES[f"{_name}_{_end}"] = _quantity
+    _quantities.append(_quantity)
+QUANTITIES = {quantity.name: quantity for quantity in _quantities}
+"""Quantities by name: shares are of the train samples in the loss, correlations are on select."""
 
-
-RANK = Quantity("rank", lambda results: pd.Series(dtype=float), digits=2)
+RANK = Quantity("rank", "rank", of=lambda results: pd.Series(dtype=float), digits=2)
 """The format of a difference of ranks, which belongs to no trial."""
 
 
@@ -140,5 +132,5 @@ def with_quantities(run: Run, names: Iterable[str]) -> Run:
     return replace(run, trials=run.trials.assign(**values))
 
 
-def printed_of(name: str) -> Metric | Quantity:
+def printed_of(name: str) -> Metric:
     return METRICS[name] if name in METRICS else QUANTITIES[name]

@@ -12,7 +12,7 @@ from analysis.compare.claims import Verdict, gain_of
 from analysis.ladder.means import ladder_table
 from analysis.load import Run
 from analysis.published import printed_name, published, titled
-from analysis.reproduction.quantities import QUANTITIES, RANK, Quantity, printed_of
+from analysis.reproduction.quantities import QUANTITIES, RANK, printed_of
 from analysis.shifts import FOREIGN_MEAN, OOD, foreign_sets
 from analysis.tables.latex import label_of
 from analysis.tables.table import Table
@@ -270,7 +270,7 @@ def claims_table(folder: str, rows: Sequence[VerdictRow], plan: str = "") -> Tab
     return Table("claims", caption, records, first=first, label=label, is_main=True)
 
 
-def _format_of(comparison: Comparison) -> Metric | Quantity:
+def _format_of(comparison: Comparison) -> Metric:
     if comparison.kind == "rank":
         return RANK
     return printed_of(parted(comparison.metric)[0])

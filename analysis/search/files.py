@@ -18,7 +18,6 @@ from analysis.page.page import (
     describe_programs,
     environment,
     in_order,
-    list_files,
     steps,
     write_folder,
 )
@@ -48,11 +47,10 @@ def write_files(out: AnyPath, folder: Path) -> Text:
     built = [tables.best(search), tables.importance(search), tables.share(search)]
     for table in (*built, *tables.sensitivity(search)):
         texts |= in_files(table)
-    names, gallery = write_folder(
-        folder, texts, in_order(SEARCH_FIGURES), search, partial(_page, search)
+    remarks, lines = write_folder(
+        out, folder, texts, in_order(SEARCH_FIGURES), search, partial(_page, search)
     )
-    parts = [describe(search), *map(Prose, gallery.remarks), *list_files(out, names)]
-    return Text(parts)
+    return Text([describe(search), *map(Prose, remarks), *lines])
 
 
 def describe(search: SearchResults) -> Text:

@@ -31,7 +31,6 @@ class Table:
     records: Sequence[Record]  # with the same heads, the first of which names the rows
     chosen_by: tuple[str, ...] = ()  # columns with a list of values to filter by in a page
     rules: Mapping[int, str] = field(default_factory=dict)  # rows that begin a block, and its name
-    links: Mapping[str, str] = field(default_factory=dict)  # page of a row by the text of its name
     first: Sequence[str] = ()  # columns for a narrow screen, most important first
     groups: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # two lines of a head
     label: str = ""  # for references in LaTeX

@@ -1,9 +1,8 @@
 """Statistics over several runs: ranks, averages, tests of significance, differences."""
 
-import contextlib
 import functools
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from inspect import signature
 from pathlib import Path
 from typing import Annotated, Any
@@ -81,7 +80,12 @@ def _in_formats(command: Callable[..., None]) -> Callable[..., None]:
         figure = options.pop("figure", None)
         places = [options.pop(name) for name in ("first", "second", "folder") if name in options]
         folders = places or options.pop("dirs") or []
-        with _opening(folders, options.get("published")):
+        if options.get("published") is None:
+            for folder in folders:
+                if not has_result_files(parse_path(folder)):
+                    open_folder(folder)  # prints a note on plug-ins; in Python it is a warning
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", ".*tune_calib.plugins.load")
             from tune_calib.api import statistics
 
             if "where" in options:
@@ -100,17 +104,6 @@ def _in_formats(command: Callable[..., None]) -> Callable[..., None]:
                 style.save(comparison.figure(), figure, comparison.figure_name)
 
     return with_options(run, *signature(command).parameters.values(), *_FORMATS, *_LATEX)
-
-
-@contextlib.contextmanager
-def _opening(folders: list[str], published: str | None) -> Iterator[None]:
-    with warnings.catch_warnings():
-        if published is None:
-            for folder in folders:
-                if not has_result_files(parse_path(folder)):
-                    open_folder(folder)  # prints a note on plug-ins; in Python it is a warning
-        warnings.filterwarnings("ignore", ".*tune_calib.plugins.load")
-        yield
 
 
 @_in_formats

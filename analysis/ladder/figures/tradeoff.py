@@ -61,8 +61,8 @@ def _caption(results: LadderResults) -> str:
 def draw_tradeoff(results: LadderResults) -> Drawing | None:
     run = results.run
     columns = {"test/accuracy": "accuracy", "test/ece": "ece"}
-    names = ["rung", "network_seed", "head_seed", "split_seed", *columns]
-    points = run.done.reindex(columns=names).rename(columns=columns).dropna(subset=_METRICS)
+    points = run.done.reindex(columns=["rung", *columns]).rename(columns=columns)
+    points = points.dropna(subset=_METRICS)
     if points.empty:
         return None
     height = max(3.4, _KEY_IN * len(run.rungs) + 0.3)
