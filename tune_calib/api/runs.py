@@ -49,6 +49,7 @@ def plan_ladder(
 
 
 def run_ladder(plan: "Plan", context: "Context") -> "OpenRun":
+    """Run a ladder or comparison."""
     from tune_calib.api.opened import OpenRun
     from tune_calib.tuning.folder import only_driver
     from tune_calib.tuning.plan import execute
@@ -71,6 +72,7 @@ def plan_search(request: SearchRequest, command: str, is_dry: bool = False) -> "
 
 
 def plan_resume(request: ResumeRequest, command: str) -> "Plan":
+    """Plan the rest of a search."""
     folder = parse_path(request.out)
     read_search_manifest(folder)  # refuses any other folder before slow imports
 
@@ -85,6 +87,7 @@ def plan_resume(request: ResumeRequest, command: str) -> "Plan":
 
 
 def run_search(plan: "Plan", context: "Context") -> "OpenSearch":
+    """Search the settings of a method."""
     from tune_calib.api.opened import OpenSearch
     from tune_calib.tuning.plan import execute
 
@@ -94,6 +97,7 @@ def run_search(plan: "Plan", context: "Context") -> "OpenSearch":
 
 
 def plan_evaluation(request: EvaluateRequest, command: str) -> "Plan":
+    """Plan the evaluation of the selected trial of a search on test."""
     read_search_manifest(parse_path(request.out))  # refuses any other folder before slow imports
 
     from tune_calib.tuning.search import evaluate
@@ -102,6 +106,7 @@ def plan_evaluation(request: EvaluateRequest, command: str) -> "Plan":
 
 
 def evaluate_search(request: EvaluateRequest, command: str, context: "Context") -> "OpenRun":
+    """Evaluate the selected trial of a search on test with fresh seeds."""
     out = parse_path(request.out)
     read_search_manifest(out)  # refuses any other folder before slow imports
 
@@ -116,6 +121,7 @@ def evaluate_search(request: EvaluateRequest, command: str, context: "Context") 
 def plan_file(
     request: RunRequest, command: str, gpu_model: str | None = None, is_dry: bool = False
 ) -> "tuple[ReadFile, list[Plan]]":
+    """Read an experiment file and plan its entries."""
     from tune_calib.experiments.file import read_experiment_file
 
     file = read_experiment_file(request.file).override(request.address, gpu_model)
@@ -141,6 +147,7 @@ def describe_file(request: RunRequest, command: str, gpu_model: str | None) -> s
 def run_file(
     request: RunRequest, command: str, context: "Context"
 ) -> "tuple[ReadFile, list[Ended]]":
+    """Run all entries of an experiment file."""
     try:
         file, plans = plan_file(request, command)
 
