@@ -27,8 +27,8 @@ from tune_calib.files.paths import AnyPath, refuse_existing
 from tune_calib.files.store import Store
 from tune_calib.library.calibrated import CalibratedNetwork, files_of, write_calibrated
 from tune_calib.library.onnx_file import write_onnx
-from tune_calib.results.folders import find_run_manifest, is_search, read_search_manifest
-from tune_calib.results.manifests import SearchOutcome
+from tune_calib.results.folders import is_search, read_search_manifest
+from tune_calib.results.manifests import RunManifest, SearchOutcome
 from tune_calib.results.selection import BASELINE, CHOSEN, EVALUATION
 from tune_calib.results.tables import is_metric_column, read_slots, read_table
 from tune_calib.spec import plugins
@@ -199,7 +199,7 @@ def _best(out: AnyPath, rows: list[Row], best: str) -> Row:
 
 def _chosen_by_search(out: AnyPath) -> Row:
     evaluation = out / EVALUATION
-    if (manifest := find_run_manifest(evaluation)) is not None:
+    if (manifest := RunManifest.find(evaluation)) is not None:
         # By the planned rungs, not the finished ones: in an interrupted evaluation, the baseline is
         # not the choice, unless the choice is cross entropy with its defaults.
         has_choice = any(rung.label == CHOSEN for rung in manifest.rungs)

@@ -24,10 +24,6 @@ from tune_calib.spec.names import SEARCH_MANIFEST, SEARCH_OUTCOME
 LOCK = "lock.json"  # of a reproduced table
 
 
-def find_run_manifest(out: AnyPath) -> RunManifest | None:
-    return RunManifest.find(out)
-
-
 def read_run_manifest(out: AnyPath) -> RunManifest:
     """Read ``sweep.json``; the error about a lost or damaged one says how to restore it."""
     refuse_empty(out)

@@ -167,7 +167,7 @@ def last_records(run: Run) -> pd.DataFrame:
     used = settings(first).reindex(columns=["network.indicator", "network.normalise"])
     names = used["network.indicator"].map(str)
     is_raw = names.isin(_NEVER_NORMALISED) | (used["network.normalise"].map(str) == "False")
-    names += np.where(is_raw, " (raw)", " (normalised)")
+    names = names.astype(str) + np.where(is_raw, " (raw)", " (normalised)")  # also of no rows
     trials = first.assign(name=names).set_index("spec_hash")[["rung", "name"]]
     parts = [pd.DataFrame(columns=_RECORD)]
     for table in read_files(run.out, "samples"):

@@ -1,5 +1,7 @@
 """Pictures of calibration: what is drawn, on numbers worked by hand."""
 
+import shutil
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -165,6 +167,12 @@ def test_the_dots_are_the_last_epoch_with_both_correlations(out):
     assert dots.tolist() == [[-1, 0.25], [0, 0.75], [1, 0.5]]
     assert axis.get_title() == "+ one\nr = 0.50, rho = 0.50, n = 3"
     assert axis.get_xlabel() == "norm_l1 (normalised)"
+
+
+def test_no_dots_without_a_finished_trial(out):
+    shutil.rmtree(out / "trials")
+    write_results(out, "1-0", {"trials": [{**_rows(out)[0], "status": "failed"}]})
+    assert draw_norm_confidence.draw(LadderResults(load(out))) is None
 
 
 def test_corruption_starts_at_the_clean_numbers_of_the_trial(out):
