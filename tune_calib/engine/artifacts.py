@@ -138,8 +138,11 @@ class NetworkTraining:
         if self.open_bank is not None:
             measured: Mapping[str, Any] = self.open_bank(trained).manifest
         else:
-            train, select = (trainer.train, trainer.info), (trainer.select, trainer.info)
-            measured = measure_network(predict_splits(trained, {"train": train, "select": select}))
+            splits = {name: (getattr(trainer, name), trainer.info) for name in ("train", "select")}
+            predictions = {}
+            for name, (_, logits) in predict_splits(trained, splits).items():
+                predictions[name] = logits, splits[name][0].labels
+            measured = measure_network(predictions)
         manifest = {
             "spec": self.spec.canonical_json(),
             "epoch": trainer.best.epoch + 1,

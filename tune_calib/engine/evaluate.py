@@ -47,12 +47,16 @@ FALSE_ALARM = 1e-6  # probability of refusing a network that did not see the hel
 
 @dataclass(frozen=True)
 class SplitLogits(StoredSamples):
-    """Logits (K, N, C) of K classifiers on one split, its labels (N,), and its groups (N,)."""
+    """Logits (K, N, C) of K classifiers on one split, its labels (N,), and its groups (N,).
+
+    ``features`` (N, D) are those of the network, also behind a head.
+    """
 
     logits: Tensor
     labels: Tensor
     groups: Tensor | None = None
     image_ids: Tensor | None = None  # as in ``data.Split``
+    features: Tensor | None = None
 
     def one(self, k: int) -> "SplitLogits":
         return replace(self, logits=self.logits[k : k + 1])
@@ -69,15 +73,22 @@ class Evaluation:
 
 
 def network_logits(
-    trained: TrainedNetwork, info: DatasetInfo, development: Development, test: Split | None
+    trained: TrainedNetwork,
+    info: DatasetInfo,
+    development: Development,
+    test: Split | None,
+    with_features: bool = False,
 ) -> dict[str, SplitLogits]:
     """Return logits of a network's own head on ``select``, ``calib`` and, if given, ``test``."""
     splits = {"select": (development.select, info), "calib": (development.calib, info)}
     if test is not None:
         splits["test"] = (test, info.of_test())
     outputs = {}
-    for name, (logits, labels) in predict_splits(trained, splits).items():
-        outputs[name] = SplitLogits(logits[None], labels, image_ids=splits[name][0].image_ids)
+    for name, (features, logits) in predict_splits(trained, splits, with_features).items():
+        split = splits[name][0]
+        outputs[name] = SplitLogits(
+            logits[None], split.labels, image_ids=split.image_ids, features=features
+        )
     return outputs
 
 
@@ -89,7 +100,7 @@ def bank_logits(
     for name, split in bank.evaluated().items():
         values = split.logits.unsqueeze(0).to(device) if trainer is None else trainer.predict(split)
         labels = split.labels.to(device)
-        logits[name] = SplitLogits(values, labels, split.groups, split.image_ids)
+        logits[name] = SplitLogits(values, labels, split.groups, split.image_ids, split.features)
     return logits
 
 
@@ -180,8 +191,17 @@ def _calibrate(split: SplitLogits, transform: PostHocMethod | None) -> SplitLogi
     # none, which changes the first digits of classwise errors.
     logits = split.logits.double()
     if transform is not None:
-        logits = transform.transform(logits)
+        logits = transform.transform(logits, *features_for(transform, split.features, logits))
     return SplitLogits(logits, split.labels)
+
+
+def features_for(
+    transform: PostHocMethod, features: Tensor | None, logits: Tensor
+) -> tuple[Tensor, ...]:
+    """Return the features of logits as an argument of a transform, if it reads them."""
+    if not transform.reads_features or features is None:
+        return ()
+    return (features.to(logits.device),)
 
 
 @torch.no_grad()
@@ -190,12 +210,14 @@ def fit_transform(
 ) -> PostHocMethod:
     """Fit the transform of a slot on float32 logits, with positive weights (N,)."""
     transform: PostHocMethod = METHODS[slot.method].implementation(slot.params)
+    logits, labels = calib.logits, calib.labels
+    features = features_for(transform, calib.features, logits)
     if weights is not None and not transform.takes_weights:
-        counts = whole_numbers(weights, slot.method)
-        logits = calib.logits.repeat_interleave(counts, 1)
-        calib, weights = SplitLogits(logits, calib.labels.repeat_interleave(counts)), None
+        counts, weights = whole_numbers(weights, slot.method), None
+        logits, labels = logits.repeat_interleave(counts, 1), labels.repeat_interleave(counts)
+        features = tuple(rows.repeat_interleave(counts, 0) for rows in features)
     transform.weights, transform.checks_harm = weights, checks_harm
-    transform.fit(calib.logits, calib.labels)
+    transform.fit(logits, labels, *features)
     transform.weights = None
     return transform
 

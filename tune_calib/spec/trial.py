@@ -51,6 +51,7 @@ class TrialSpec(StrictModel):
         self._fit_execution()
         self._fit_import()
         self._fit_pool()
+        self._fit_features()
         if self.posthoc:
             classes = METHODS[self.posthoc.method].classes
             if classes not in (None, self.data.info.classes):
@@ -107,6 +108,18 @@ class TrialSpec(StrictModel):
                 "pool.posthoc fits the members to `calib` before they are pooled, so it does not "
                 "go with `split_seeds` or `calib_sizes`; leave one out"
             )
+
+    def _fit_features(self) -> None:
+        pool, record = self.network.pool, self.data.import_record
+        for slot in (self.posthoc, pool and pool.posthoc):
+            if slot is None or not slot.reads_features:
+                continue
+            if pool or (record is not None and not record.width):
+                lacking = "pools have" if pool else "the import has"
+                raise UserError(
+                    f"post-hoc method {slot.method!r} reads features of the network, which "
+                    f"{lacking} not; leave it out"
+                )
 
     @property
     def members(self) -> "list[TrialSpec]":

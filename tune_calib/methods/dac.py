@@ -1,0 +1,135 @@
+"""Density-aware calibration, DAC (Tomani et al., ICML 2023): logits divided by a linear function of
+the distance to a near neighbour.
+
+Features are scaled to unit length. The distance s is that to the nearest neighbour number k, as in
+the authors' program, and grows where few samples lie. Its weight, which is not negative, and the
+intercept minimise the Brier score, from the best single temperature. The trial is flagged if the
+solver does not converge, or if no temperature is the best.
+
+Differences from the paper: it sums over many layers of the network, but the feature bank holds only
+the last one; the neighbours are samples of `calib`, without the sample itself, where the paper takes
+those of train, so that an estimator needs no others; k is 10, since theirs (50 and 200 on CIFAR-10
+and CIFAR-100) is for tens of thousands of neighbours; the divisor is at least a hundredth of the
+best single temperature, where theirs is at least 1e-20; and no second map follows.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from pydantic import Field
+from scipy.optimize import minimize
+from torch import Tensor
+
+from tune_calib.methods._posthoc import Fit, FittedWithFeatures, Floats
+from tune_calib.methods.temperature import converged
+from tune_calib.metrics.binning import at_labels
+from tune_calib.metrics.refinement import has_best_temperature
+from tune_calib.spec.methods import METHODS, Params, cited
+
+_LOWEST = 0.01  # divisor, as a share of the best single temperature
+_DISTANCES = 2**22  # computed at once
+_EQUAL = 1e-12  # squared distance below which features are those of the same sample
+
+
+class DacParams(Params):
+    neighbours: int = Field(10, ge=1)
+    """Number k of the neighbour; at most all other samples of `calib`."""
+
+
+class DensityAwareScaling(FittedWithFeatures):
+    """A divisor for each sample, from the distance of its features to those of ``calib``."""
+
+    def fit_one(self, logits: Tensor, labels: Tensor, features: Tensor) -> Fit:
+        neighbours = unit(features)
+        distances = self.distances(features, neighbours)
+        temperature = converged(logits, labels, 1e-3)
+        unit_distance = distances.mean().clamp_min(1e-12)
+        relative, scaled = distances / unit_distance, logits / temperature
+        weights, loss, is_converged = _minimise(scaled, labels, relative)
+        state = {
+            "neighbours": neighbours,
+            "slope": temperature * weights[0] / unit_distance,
+            "intercept": logits.new_tensor(temperature * weights[1]),
+            "lowest": logits.new_tensor(_LOWEST * temperature),
+        }
+        record = {"slope": float(state["slope"]), "intercept": float(state["intercept"])}
+        is_at_bound = not has_best_temperature(logits, labels)
+        return Fit(state, {**record, "objective": loss}, is_converged, is_at_bound)
+
+    def apply(self, logits: Tensor, state: Mapping[str, Tensor], features: Tensor) -> Tensor:
+        distances = self.distances(features, state["neighbours"])
+        divisors = state["slope"] * distances + state["intercept"]
+        return logits / torch.maximum(divisors, state["lowest"])[:, None]
+
+    def distances(self, features: Tensor, neighbours: Tensor) -> Tensor:
+        """Return the distances (N,) of features (N, D) to their neighbours number k."""
+        return nearest(unit(features), neighbours, self.params.neighbours).amax(-1)
+
+
+def unit(features: Tensor) -> Tensor:
+    """Scale features (N, D) to unit length, in single precision; zeros stay zeros."""
+    return (features / features.norm(dim=-1, keepdim=True).clamp_min(1e-12)).float()
+
+
+def nearest(features: Tensor, neighbours: Tensor, count: int) -> Tensor:
+    """Return the distances of features (N, D) to the nearest of M neighbours (M, D), ascending.
+
+    Neighbours that equal a sample do not count, so that no sample of ``calib`` is its own. There
+    are at most ``count`` distances, (N, min(count, M)), and zeros where a sample has fewer.
+    """
+    features, neighbours = features.double(), neighbours.double()
+    lengths, parts = neighbours.square().sum(-1), []
+    for rows in features.split(max(1, _DISTANCES // len(neighbours))):
+        squares = rows.square().sum(-1, keepdim=True) + lengths - 2 * rows @ neighbours.T
+        squares = squares.masked_fill(squares < _EQUAL, torch.inf)
+        smallest = squares.topk(min(count, len(neighbours)), dim=-1, largest=False).values
+        parts.append(smallest.masked_fill(smallest.isinf(), 0).sqrt())
+    return torch.cat(parts)
+
+
+def _minimise(logits: Tensor, labels: Tensor, distances: Tensor) -> tuple[Floats, float, bool]:
+    """Return slope and intercept of the least Brier score, the score and whether it converged."""
+
+    def objective(weights: Floats) -> tuple[float, Floats]:
+        with torch.enable_grad():
+            parameters = torch.from_numpy(weights).to(logits.device).requires_grad_()
+            loss = brier_score(logits, labels, distances, parameters)
+            (slopes,) = torch.autograd.grad(loss, parameters)
+        return loss.item(), slopes.cpu().numpy()
+
+    bounds, options = [(0, None), (None, None)], {"ftol": 1e-12, "gtol": 1e-7}
+    fits = []
+    for start in ([0.0, 1.0], [1.0, 0.0]):  # everything by the intercept, or by the distance
+        fits.append(
+            minimize(objective, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+        )
+    best = min(fits, key=lambda fit: float(fit.fun))
+    return np.asarray(best.x), float(best.fun), bool(best.success)
+
+
+def brier_score(logits: Tensor, labels: Tensor, distances: Tensor, weights: Tensor) -> Tensor:
+    """Return the mean Brier score of logits (N, C) divided by a linear function of distances (N,).
+
+    ``weights`` (2,) are slope and intercept, in units of the mean distance and of the temperature.
+    """
+    divisors = (weights[0] * distances + weights[1]).clamp_min(_LOWEST)
+    probs = (logits / divisors[:, None]).softmax(-1)
+    return (probs.square().sum(-1) - 2 * at_labels(probs, labels) + 1).mean()
+
+
+METHODS.register(
+    name="dac",
+    title="density-aware calibration",
+    **cited("Tomani et al., ICML", "tomani2023beyond"),
+    formula=r"""
+        p = \operatorname{softmax}(z / S),
+        \quad S = \max(w_1 s + w_0, T / 100),
+        \quad s = \left\| \frac{h}{\|h\|} - \frac{h_{(k)}}{\|h_{(k)}\|} \right\|,
+        \quad w = \operatorname{argmin}_{w_1 \geq 0} \sum_{i \in \mathrm{calib}} \sum_c
+            \left(p_{ic} - [y_i = c]\right)^2
+    """,
+    params=DacParams,
+    implementation=DensityAwareScaling,
+    keeps_accuracy=True,
+)
