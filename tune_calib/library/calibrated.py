@@ -191,12 +191,17 @@ class CalibratedNetwork(nn.Module):
 
         Raises:
             UserError: the logits have another number of classes, are not finite or are several rows
-                of probabilities, or the trial retrained the head.
+                of probabilities, or the trial retrained the head or reads features after it.
         """
         if self.spec.head is not None:
             raise UserError(
                 f"this classifier retrained its head ({self.spec.head.method}) and reads features "
                 "of the network, not logits; give images or features"
+            )
+        if self.spec.posthoc is not None and self.spec.posthoc.reads_features:
+            raise UserError(
+                f"the post-hoc method {self.spec.posthoc.method} of this classifier also reads "
+                "features of the network; give images or features"
             )
         classes = self.info.classes
         with validation.as_user_error():

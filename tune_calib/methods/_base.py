@@ -332,8 +332,8 @@ class PostHocMethod:
     weights: Tensor | None = None
     """Positive weights (N,), float64, of the samples to fit; None if each counts once."""
     reads_features: ClassVar[bool] = False
-    """Whether ``fit`` and ``transform`` take as a last argument the features (N, D), float32, of the
-    samples in the last layer of the network before its own head."""
+    """Whether the last argument of ``fit`` and ``transform`` are features (N, D), float32: those of
+    the samples in the last layer of the network before its own head."""
     checks_harm: bool = True
     """Whether ``fit`` also checks, which takes several fits, that the transform does no harm."""
 

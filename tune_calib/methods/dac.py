@@ -1,19 +1,20 @@
-"""Density-aware calibration, DAC (Tomani et al., ICML 2023): logits divided by a linear function of
-the distance to a near neighbour.
+"""Density-aware calibration, DAC (Tomani et al., ICML 2023), with the features of one layer.
 
-Features are scaled to unit length. The distance s is that to the nearest neighbour number k, as in
-the authors' program, and grows where few samples lie. Its weight, which is not negative, and the
-intercept minimise the Brier score, from the best single temperature. The trial is flagged if the
-solver does not converge, or if no temperature is the best.
+Logits are divided by a linear function of s, the distance of the features, scaled to unit length,
+to the nearest neighbour number k, as in the authors' program: the fewer samples lie around, the
+larger is s. Its weight, which is not negative, and the intercept minimise the Brier score, from the
+best single temperature. The trial is flagged if the solver does not converge, if no temperature is
+the best, or if a divisor of `calib` is the least one.
 
-Differences from the paper: it sums over many layers of the network, but the feature bank holds only
-the last one; the neighbours are samples of `calib`, without the sample itself, where the paper takes
-those of train, so that an estimator needs no others; k is 10, since theirs (50 and 200 on CIFAR-10
-and CIFAR-100) is for tens of thousands of neighbours; the divisor is at least a hundredth of the
-best single temperature, where theirs is at least 1e-20; and no second map follows.
+Differences from the paper: it sums over layers of the whole network, but a feature bank holds only
+the last one. Its neighbours are samples of train, ours the other samples of `calib`, so that an
+estimator or an export needs no training data. k is 10, since its 50 and 200 (on CIFAR-10 and
+CIFAR-100) are of many more neighbours. The divisor is at least a hundredth of the best single
+temperature; in the authors' program, it is at least 1e-20. No second map follows.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -41,20 +42,38 @@ class DensityAwareScaling(FittedWithFeatures):
     """A divisor for each sample, from the distance of its features to those of ``calib``."""
 
     def fit_one(self, logits: Tensor, labels: Tensor, features: Tensor) -> Fit:
+        return self._fit(logits, labels, features)
+
+    def fit_fold(self, logits: Tensor, labels: Tensor, full_fit: Fit, features: Tensor) -> Fit:
+        return self._fit(logits, labels, features, full_fit.state)
+
+    def _fit(
+        self,
+        logits: Tensor,
+        labels: Tensor,
+        features: Tensor,
+        start: Mapping[str, Tensor] | None = None,
+    ) -> Fit:
         neighbours = unit(features)
         distances = self.distances(features, neighbours)
-        temperature = converged(logits, labels, 1e-3)
-        unit_distance = distances.mean().clamp_min(1e-12)
-        relative, scaled = distances / unit_distance, logits / temperature
-        weights, loss, is_converged = _minimise(scaled, labels, relative)
+        temperature, mean = converged(logits, labels, 1e-3), distances.mean().clamp_min(1e-12)
+        starts = [(0.0, 1.0), (1.0, 0.0)]  # all by the intercept, or by the distance
+        if start is not None:
+            slope, intercept = start["slope"] * mean / temperature, start["intercept"] / temperature
+            starts = [(float(slope), float(intercept))]
+        weights, loss, is_converged = _minimise(
+            logits / temperature, labels, distances / mean, starts
+        )
         state = {
             "neighbours": neighbours,
-            "slope": temperature * weights[0] / unit_distance,
+            "slope": temperature * weights[0] / mean,
             "intercept": logits.new_tensor(temperature * weights[1]),
             "lowest": logits.new_tensor(_LOWEST * temperature),
         }
         record = {"slope": float(state["slope"]), "intercept": float(state["intercept"])}
+        divisors = state["slope"] * distances + state["intercept"]
         is_at_bound = not has_best_temperature(logits, labels)
+        is_at_bound |= bool((divisors <= state["lowest"]).any())
         return Fit(state, {**record, "objective": loss}, is_converged, is_at_bound)
 
     def apply(self, logits: Tensor, state: Mapping[str, Tensor], features: Tensor) -> Tensor:
@@ -88,7 +107,9 @@ def nearest(features: Tensor, neighbours: Tensor, count: int) -> Tensor:
     return torch.cat(parts)
 
 
-def _minimise(logits: Tensor, labels: Tensor, distances: Tensor) -> tuple[Floats, float, bool]:
+def _minimise(
+    logits: Tensor, labels: Tensor, distances: Tensor, starts: Sequence[tuple[float, float]]
+) -> tuple[Floats, float, bool]:
     """Return slope and intercept of the least Brier score, the score and whether it converged."""
 
     def objective(weights: Floats) -> tuple[float, Floats]:
@@ -99,12 +120,8 @@ def _minimise(logits: Tensor, labels: Tensor, distances: Tensor) -> tuple[Floats
         return loss.item(), slopes.cpu().numpy()
 
     bounds, options = [(0, None), (None, None)], {"ftol": 1e-12, "gtol": 1e-7}
-    fits = []
-    for start in ([0.0, 1.0], [1.0, 0.0]):  # everything by the intercept, or by the distance
-        fits.append(
-            minimize(objective, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
-        )
-    best = min(fits, key=lambda fit: float(fit.fun))
+    solve = partial(minimize, objective, jac=True, method="L-BFGS-B", bounds=bounds)
+    best = min([solve(start, options=options) for start in starts], key=lambda fit: float(fit.fun))
     return np.asarray(best.x), float(best.fun), bool(best.success)
 
 

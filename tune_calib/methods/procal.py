@@ -1,20 +1,18 @@
-"""Proximity-informed calibration, ProCal, as bin-mean-shift of isotonic regression (Xiong et al.,
-NeurIPS 2023).
+"""Proximity-informed calibration, ProCal (Xiong et al., NeurIPS 2023), by isotonic regression.
 
 The proximity of a sample is exp(-d), where d is the mean distance of its features, scaled to unit
 length, to the nearest neighbours. Quantiles of d divide the samples of `calib` into groups of equal
-size, and of each group an increasing curve maps the confidence to the share of correct predictions.
-The other classes share the rest in their original proportions, and the accuracy does not change.
-Confidences are clipped to 1e-12.
+size. In each group, an increasing curve maps the confidence to the share of correct predictions,
+clipped to 1e-12. The other classes share the rest in their original proportions, and the accuracy
+does not change.
 
-As in the authors' program, there are ten neighbours and five groups. Difference: the neighbours are
-samples of `calib`, without the sample itself, so that nothing of train is needed. Their other
-variant, a ratio of densities of confidence and proximity, is left out.
+This is the authors' bin-mean-shift; their ratio of densities is left out. Ten neighbours and five
+groups are those of their program. The neighbours are the other samples of `calib`, so that an
+estimator or an export needs no training data.
 """
 
 from collections.abc import Mapping
 
-import torch
 from pydantic import Field
 from torch import Tensor
 
