@@ -138,11 +138,8 @@ class NetworkTraining:
         if self.open_bank is not None:
             measured: Mapping[str, Any] = self.open_bank(trained).manifest
         else:
-            splits = {name: (getattr(trainer, name), trainer.info) for name in ("train", "select")}
-            predictions = {}
-            for name, (_, logits) in predict_splits(trained, splits).items():
-                predictions[name] = logits, splits[name][0].labels
-            measured = measure_network(predictions)
+            train, select = (trainer.train, trainer.info), (trainer.select, trainer.info)
+            measured = measure_network(predict_splits(trained, {"train": train, "select": select}))
         manifest = {
             "spec": self.spec.canonical_json(),
             "epoch": trainer.best.epoch + 1,

@@ -16,7 +16,7 @@ from tune_calib.data.base import Split
 from tune_calib.data.splits import Development
 from tune_calib.engine.bank import DevelopmentBank, StoredSamples
 from tune_calib.engine.head_batch import HeadBatchTrainer
-from tune_calib.engine.predict import TrainedNetwork, predict_splits
+from tune_calib.engine.predict import ImageCounter, TrainedNetwork, evaluation_batch, output_chunks
 from tune_calib.engine.weights import trained_spec
 from tune_calib.errors import RefusedError, UserError
 from tune_calib.files.store import Store
@@ -73,22 +73,19 @@ class Evaluation:
 
 
 def network_logits(
-    trained: TrainedNetwork,
-    info: DatasetInfo,
-    development: Development,
-    test: Split | None,
-    with_features: bool = False,
+    trained: TrainedNetwork, info: DatasetInfo, development: Development, test: Split | None
 ) -> dict[str, SplitLogits]:
     """Return logits of a network's own head on ``select``, ``calib`` and, if given, ``test``."""
     splits = {"select": (development.select, info), "calib": (development.calib, info)}
     if test is not None:
         splits["test"] = (test, info.of_test())
+    counter = ImageCounter(sum(len(split) for split, _ in splits.values()))
     outputs = {}
-    for name, (features, logits) in predict_splits(trained, splits, with_features).items():
-        split = splits[name][0]
-        outputs[name] = SplitLogits(
-            logits[None], split.labels, image_ids=split.image_ids, features=features
-        )
+    for name, (split, split_info) in splits.items():
+        chunks = split.images.split(evaluation_batch(split_info))
+        passed = output_chunks(trained.method, trained.network, chunks, split_info)
+        features, logits = map(torch.cat, zip(*counter.count(passed), strict=True))
+        outputs[name] = SplitLogits(logits[None], split.labels, None, split.image_ids, features)
     return outputs
 
 

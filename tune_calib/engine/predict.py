@@ -56,21 +56,16 @@ def predict(method: NetworkMethod, network: Network, images: Images, info: Datas
 
 
 def predict_splits(
-    trained: TrainedNetwork,
-    splits: Mapping[str, tuple[Split, DatasetInfo]],
-    with_features: bool = False,
-) -> dict[str, Outputs]:
-    """Return the features, of width 0 unless wanted, and logits of splits, whose images count."""
+    trained: TrainedNetwork, splits: Mapping[str, tuple[Split, DatasetInfo]]
+) -> dict[str, tuple[Tensor, Tensor]]:
+    """Return the logits (N, C) and labels (N,) of each split, whose images are counted."""
     counter = ImageCounter(sum(len(split) for split, _ in splits.values()))
     predictions = {}
     for name, (split, info) in splits.items():
         chunks = split.images.split(evaluation_batch(info))
         outputs = output_chunks(trained.method, trained.network, chunks, info)
-        features, logits = list[Tensor](), list[Tensor]()
-        for chunk, values in counter.count(outputs):
-            features.append(chunk if with_features else chunk.new_empty(len(chunk), 0))
-            logits.append(values)
-        predictions[name] = torch.cat(features), torch.cat(logits)
+        logits = [chunk for _, chunk in counter.count(outputs)]
+        predictions[name] = torch.cat(logits), split.labels
     return predictions
 
 

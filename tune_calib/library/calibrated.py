@@ -198,11 +198,8 @@ class CalibratedNetwork(nn.Module):
                 f"this classifier retrained its head ({self.spec.head.method}) and reads features "
                 "of the network, not logits; give images or features"
             )
-        if self.spec.posthoc is not None and self.spec.posthoc.reads_features:
-            raise UserError(
-                f"the post-hoc method {self.spec.posthoc.method} of this classifier also reads "
-                "features of the network; give images or features"
-            )
+        if self.spec.reads_features:
+            raise UserError("this classifier also reads features; give images or features alone")
         classes = self.info.classes
         with validation.as_user_error():
             rows = validation.logits_to_predict(logits, None, np.arange(classes))

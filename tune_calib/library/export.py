@@ -71,8 +71,7 @@ def export(
             f"the post-hoc method {spec.posthoc.method} cannot be exported: its fit is an object "
             "of another library, which would have to be pickled; export another trial"
         )
-    reads_features = spec.posthoc is not None and spec.posthoc.reads_features
-    if reads_features and (is_onnx or (spec.data.imported is not None and spec.head is None)):
+    if spec.reads_features and (is_onnx or (spec.data.imported and spec.head is None)):
         raise UserError(
             f"the post-hoc method {row['posthoc_method']} reads features besides logits: it can be "
             "exported behind a network or a head only, and not as ONNX; export another trial"

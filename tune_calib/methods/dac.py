@@ -13,10 +13,9 @@ CIFAR-100) are of many more neighbours. The divisor is at least a hundredth of t
 temperature; in the authors' program, it is at least 1e-20. No second map follows.
 """
 
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping
+from typing import Any
 
-import numpy as np
 import torch
 from pydantic import Field
 from scipy.optimize import minimize
@@ -42,39 +41,21 @@ class DensityAwareScaling(FittedWithFeatures):
     """A divisor for each sample, from the distance of its features to those of ``calib``."""
 
     def fit_one(self, logits: Tensor, labels: Tensor, features: Tensor) -> Fit:
-        return self._fit(logits, labels, features)
-
-    def fit_fold(self, logits: Tensor, labels: Tensor, full_fit: Fit, features: Tensor) -> Fit:
-        return self._fit(logits, labels, features, full_fit.state)
-
-    def _fit(
-        self,
-        logits: Tensor,
-        labels: Tensor,
-        features: Tensor,
-        start: Mapping[str, Tensor] | None = None,
-    ) -> Fit:
         neighbours = unit(features)
         distances = self.distances(features, neighbours)
         temperature, mean = converged(logits, labels, 1e-3), distances.mean().clamp_min(1e-12)
-        starts = [(0.0, 1.0), (1.0, 0.0)]  # all by the intercept, or by the distance
-        if start is not None:
-            slope, intercept = start["slope"] * mean / temperature, start["intercept"] / temperature
-            starts = [(float(slope), float(intercept))]
-        weights, loss, is_converged = _minimise(
-            logits / temperature, labels, distances / mean, starts
-        )
+        best = _least(logits / temperature, labels, distances / mean)
         state = {
             "neighbours": neighbours,
-            "slope": temperature * weights[0] / mean,
-            "intercept": logits.new_tensor(temperature * weights[1]),
+            "slope": temperature * best.x[0] / mean,
+            "intercept": logits.new_tensor(temperature * best.x[1]),
             "lowest": logits.new_tensor(_LOWEST * temperature),
         }
         record = {"slope": float(state["slope"]), "intercept": float(state["intercept"])}
         divisors = state["slope"] * distances + state["intercept"]
-        is_at_bound = not has_best_temperature(logits, labels)
-        is_at_bound |= bool((divisors <= state["lowest"]).any())
-        return Fit(state, {**record, "objective": loss}, is_converged, is_at_bound)
+        is_at_bound = bool((divisors <= state["lowest"]).any())
+        is_at_bound |= not has_best_temperature(logits, labels)
+        return Fit(state, {**record, "objective": float(best.fun)}, best.success, is_at_bound)
 
     def apply(self, logits: Tensor, state: Mapping[str, Tensor], features: Tensor) -> Tensor:
         distances = self.distances(features, state["neighbours"])
@@ -107,10 +88,8 @@ def nearest(features: Tensor, neighbours: Tensor, count: int) -> Tensor:
     return torch.cat(parts)
 
 
-def _minimise(
-    logits: Tensor, labels: Tensor, distances: Tensor, starts: Sequence[tuple[float, float]]
-) -> tuple[Floats, float, bool]:
-    """Return slope and intercept of the least Brier score, the score and whether it converged."""
+def _least(logits: Tensor, labels: Tensor, distances: Tensor) -> Any:
+    """Return SciPy's result for the slope and the intercept of the least Brier score."""
 
     def objective(weights: Floats) -> tuple[float, Floats]:
         with torch.enable_grad():
@@ -120,15 +99,16 @@ def _minimise(
         return loss.item(), slopes.cpu().numpy()
 
     bounds, options = [(0, None), (None, None)], {"ftol": 1e-12, "gtol": 1e-7}
-    solve = partial(minimize, objective, jac=True, method="L-BFGS-B", bounds=bounds)
-    best = min([solve(start, options=options) for start in starts], key=lambda fit: float(fit.fun))
-    return np.asarray(best.x), float(best.fun), bool(best.success)
+    results = []
+    for start in ((0.0, 1.0), (1.0, 0.0)):  # all by the intercept, or by the distance
+        results.append(minimize(objective, start, jac=True, bounds=bounds, options=options))
+    return min(results, key=lambda result: float(result.fun))
 
 
 def brier_score(logits: Tensor, labels: Tensor, distances: Tensor, weights: Tensor) -> Tensor:
-    """Return the mean Brier score of logits (N, C) divided by a linear function of distances (N,).
+    """Return the mean Brier score of logits (N, C), in units of the best single temperature.
 
-    ``weights`` (2,) are slope and intercept, in units of the mean distance and of the temperature.
+    ``weights`` (2,) are the slope over distances (N,) and the intercept of the divisors.
     """
     divisors = (weights[0] * distances + weights[1]).clamp_min(_LOWEST)
     probs = (logits / divisors[:, None]).softmax(-1)

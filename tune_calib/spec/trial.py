@@ -112,14 +112,17 @@ class TrialSpec(StrictModel):
     def _fit_features(self) -> None:
         pool, record = self.network.pool, self.data.import_record
         for slot in (self.posthoc, pool and pool.posthoc):
-            if slot is None or not slot.reads_features:
-                continue
-            if pool or (record is not None and not record.width):
-                lacking = "pools have" if pool else "the import has"
+            is_lacking = pool is not None or (record is not None and not record.width)
+            if slot and slot.reads_features and is_lacking:
                 raise UserError(
-                    f"post-hoc method {slot.method!r} reads features of the network, which "
-                    f"{lacking} not; leave it out"
+                    f"post-hoc method {slot.method!r} reads features of one network, which pools "
+                    "and imported logits do not have; leave it out"
                 )
+
+    @property
+    def reads_features(self) -> bool:
+        """Return whether its post-hoc method reads features besides logits."""
+        return self.posthoc is not None and self.posthoc.reads_features
 
     @property
     def members(self) -> "list[TrialSpec]":

@@ -185,15 +185,14 @@ def evaluate_trial(
 ) -> TrialResult:
     """Evaluate a trial from the logits of its classifier before its post-hoc method."""
     step = "evaluating"
-    posthoc = trial.spec.posthoc
-    if posthoc is not None:
-        step = f"fitting {METHODS[posthoc.method].title}"
+    if trial.spec.posthoc is not None:
+        step = f"fitting {METHODS[trial.spec.posthoc.method].title}"
     report_progress(step, *position)
-    if posthoc is None or not posthoc.reads_features:  # they may be large, and draws copy them
+    if not trial.spec.reads_features:  # they may be large, and draws copy them
         logits = {name: replace(split, features=None) for name, split in logits.items()}
     splits = draw_splits(logits, trial.spec)
     try:
-        evaluation = evaluate_one(splits, posthoc, network_check, trial.spec.is_brief)
+        evaluation = evaluate_one(splits, trial.spec.posthoc, network_check, trial.spec.is_brief)
     except DivergedError as error:
         return TrialResult("diverged", epoch, curves, message=str(error))
     if evaluation is None:

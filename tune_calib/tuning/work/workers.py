@@ -162,9 +162,7 @@ class NetworkWorker(Worker):
         trained = load_network(self.spec, self.store, self.device)
         info = self.spec.data.info
         test = None if self.provenance.is_search else self.test_split().to(self.device)
-        slots = [trial.spec.posthoc for trial in self.trials]
-        reads_features = any(slot is not None and slot.reads_features for slot in slots)
-        return network_logits(trained, info, self.splits, test, with_features=reads_features)
+        return network_logits(trained, info, self.splits, test=test)
 
     @property
     def _can_share(self) -> bool:
