@@ -21,7 +21,7 @@ from tune_calib.engine.classifier import ensure_classifier, train_again
 from tune_calib.engine.evaluate import SplitLogits, bank_logits, evaluate_one, network_logits
 from tune_calib.errors import UserError
 from tune_calib.library.calibrated import CalibratedNetwork
-from tune_calib.methods import Fit, FittedWithFeatures
+from tune_calib.methods import Fit, FittedAlone
 from tune_calib.methods.dac import brier_score, nearest, unit
 from tune_calib.metrics.summary import evaluate
 from tune_calib.results.tables import read_table
@@ -175,8 +175,10 @@ def test_hard_inputs_give_finite_numbers_and_keep_the_accuracy(name, kind):
         assert "temperature_bound" in flags
 
 
-class Traced(FittedWithFeatures):
+class Traced(FittedAlone):
     """A map of features alone, whose state and results show which samples they are of."""
+
+    reads_features = True
 
     def fit_one(self, logits, labels, features):
         return Fit({"mean": features.mean(0)}, {"first": float(features[0, 0])})

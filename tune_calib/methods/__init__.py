@@ -13,4 +13,3 @@ from tune_calib.methods._estimator import from_estimator as from_estimator
 from tune_calib.methods._functional import label_log_probs as label_log_probs
 from tune_calib.methods._posthoc import Fit as Fit
 from tune_calib.methods._posthoc import FittedAlone as FittedAlone
-from tune_calib.methods._posthoc import FittedWithFeatures as FittedWithFeatures

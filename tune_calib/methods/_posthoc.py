@@ -60,7 +60,8 @@ class TopVersusAllParams(Params):
 class FittedAlone(PostHocMethod):
     """A transform that is fitted to each classifier separately, in float64.
 
-    ``fit`` also checks by cross-validation whether the transform is harmful.
+    ``fit`` also checks by cross-validation whether the transform is harmful. A subclass that
+    ``reads_features`` gets them, (N, D) float64, as the last argument of ``fit_one`` and ``apply``.
     """
 
     harm_flag = "posthoc_harms"
@@ -150,8 +151,12 @@ class FittedAlone(PostHocMethod):
             for fold, held in enumerate(folds(labels)):
                 if full_fit.of_folds is None:
                     self.weights = None if weights is None else weights[~held]
-                    others = (part[~held] for part in features)
-                    state = self.fit_fold(logits[~held], labels[~held], full_fit, *others).state
+                    others, targets = logits[~held], labels[~held]
+                    if features:
+                        parts = (part[~held] for part in features)
+                        state = self.fit_one(others, targets, *parts).state
+                    else:
+                        state = self.fit_fold(others, targets, full_fit).state
                 else:
                     state = full_fit.of_folds[fold]
                 parts = (part[held] for part in features)
@@ -169,27 +174,6 @@ class FittedAlone(PostHocMethod):
             error = (weights * gaps).square().sum().sqrt() / weights.sum()
         least = torch.maximum(_HARM_ERRORS * error, _HARM_SHARE * weighted_mean(without, weights))
         return bool(weighted_mean(excess, weights) > least)
-
-
-class FittedWithFeatures(FittedAlone):
-    """A transform that is fitted to each classifier and also reads features (N, D), float64."""
-
-    reads_features = True
-
-    @abstractmethod
-    def fit_one(self, logits: Tensor, labels: Tensor, features: Tensor) -> Fit:  # type: ignore[override]
-        """Fit one classifier: (N, C) and (N, D) float64 and (N,), N at least 1."""
-
-    @abstractmethod
-    def apply(  # type: ignore[override]
-        self, logits: Tensor, state: Mapping[str, Tensor], features: Tensor
-    ) -> Tensor:
-        """Transform the logits (N, C) of one classifier, given features (N, D)."""
-
-    def fit_fold(  # type: ignore[override]
-        self, logits: Tensor, labels: Tensor, full_fit: Fit, features: Tensor
-    ) -> Fit:
-        return self.fit_one(logits, labels, features)
 
 
 class CurveMap(FittedAlone):

@@ -20,8 +20,9 @@ import torch
 from pydantic import Field
 from scipy.optimize import minimize
 from torch import Tensor
+from torch.nn.functional import normalize
 
-from tune_calib.methods._posthoc import Fit, FittedWithFeatures, Floats
+from tune_calib.methods._posthoc import Fit, FittedAlone, Floats
 from tune_calib.methods.temperature import converged
 from tune_calib.metrics.binning import at_labels
 from tune_calib.metrics.refinement import has_best_temperature
@@ -37,10 +38,13 @@ class DacParams(Params):
     """Number k of the neighbour; at most all other samples of `calib`."""
 
 
-class DensityAwareScaling(FittedWithFeatures):
+class DensityAwareScaling(FittedAlone):
     """A divisor for each sample, from the distance of its features to those of ``calib``."""
 
-    def fit_one(self, logits: Tensor, labels: Tensor, features: Tensor) -> Fit:
+    reads_features = True
+
+    def fit_one(self, logits: Tensor, labels: Tensor, *inputs: Tensor) -> Fit:
+        (features,) = inputs
         neighbours = unit(features)
         distances = self.distances(features, neighbours)
         temperature, mean = converged(logits, labels, 1e-3), distances.mean().clamp_min(1e-12)
@@ -57,7 +61,8 @@ class DensityAwareScaling(FittedWithFeatures):
         is_at_bound |= not has_best_temperature(logits, labels)
         return Fit(state, {**record, "objective": float(best.fun)}, best.success, is_at_bound)
 
-    def apply(self, logits: Tensor, state: Mapping[str, Tensor], features: Tensor) -> Tensor:
+    def apply(self, logits: Tensor, state: Mapping[str, Tensor], *inputs: Tensor) -> Tensor:
+        (features,) = inputs
         distances = self.distances(features, state["neighbours"])
         divisors = state["slope"] * distances + state["intercept"]
         return logits / torch.maximum(divisors, state["lowest"])[:, None]
@@ -69,7 +74,7 @@ class DensityAwareScaling(FittedWithFeatures):
 
 def unit(features: Tensor) -> Tensor:
     """Scale features (N, D) to unit length, in single precision; zeros stay zeros."""
-    return (features / features.norm(dim=-1, keepdim=True).clamp_min(1e-12)).float()
+    return normalize(features, dim=-1).float()
 
 
 def nearest(features: Tensor, neighbours: Tensor, count: int) -> Tensor:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from tune_calib.methods._posthoc import (
     Fit,
-    FittedWithFeatures,
+    FittedAlone,
     count_below,
     interpolate,
     isotonic_curves,
@@ -37,10 +37,13 @@ class ProcalParams(Params):
     """Groups of equal size by proximity; fewer where distances are equal."""
 
 
-class ProximityInformedCalibration(FittedWithFeatures):
+class ProximityInformedCalibration(FittedAlone):
     """A curve of the confidence for each group of samples by proximity."""
 
-    def fit_one(self, logits: Tensor, labels: Tensor, features: Tensor) -> Fit:
+    reads_features = True
+
+    def fit_one(self, logits: Tensor, labels: Tensor, *inputs: Tensor) -> Fit:
+        (features,) = inputs
         neighbours = unit(features)
         distances = self.distances(features, neighbours)
         places = [len(labels) * group // self.params.groups for group in range(self.params.groups)]
@@ -53,7 +56,8 @@ class ProximityInformedCalibration(FittedWithFeatures):
             curves.append(isotonic_curves(confidence[None, is_in], hits[None, is_in])[0])
         return Fit({"neighbours": neighbours, "edges": edges, "knots": stacked(curves)})
 
-    def apply(self, logits: Tensor, state: Mapping[str, Tensor], features: Tensor) -> Tensor:
+    def apply(self, logits: Tensor, state: Mapping[str, Tensor], *inputs: Tensor) -> Tensor:
+        (features,) = inputs
         distances = self.distances(features, state["neighbours"])
         groups = count_below(state["edges"][None], distances[None])
         confidence = logits.softmax(-1).amax(-1)
