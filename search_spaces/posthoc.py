@@ -56,3 +56,6 @@ SPACES.register(
         "posthoc.lambda_off_diagonal": _PENALTY,
     },
 )
+_NEIGHBOURS = {"posthoc.neighbours": choice(1, 5, 10, 20, 50, 100, 200)}
+SPACES.register(name="dac", settings=_NEIGHBOURS)
+SPACES.register(name="procal", settings={**_NEIGHBOURS, "posthoc.groups": choice(2, 3, 5, 10)})

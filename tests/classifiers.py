@@ -14,7 +14,9 @@ from tune_calib.tuning.work.jobs import Job
 from tune_calib.tuning.work.workers import HeadWorker, NetworkWorker
 
 HEADS = [name for name in METHODS if METHODS[name].kind == "head"]
-POSTHOC = [name for name in METHODS if METHODS[name].kind == "posthoc"]
+MAPS = [name for name in METHODS if METHODS[name].kind == "posthoc"]
+OF_FEATURES = [name for name in MAPS if METHODS[name].implementation.reads_features]
+POSTHOC = [name for name in MAPS if name not in OF_FEATURES]  # which need logits alone
 OF_DIGITS = [name for name in POSTHOC if METHODS[name].classes in (None, 10)]
 READINGS = {
     "mac_cal functional": {"masking": "functional", "evaluation": "expected"},
@@ -64,5 +66,6 @@ def classifier_of(spec, bank):
         head = Classifier(spec.head, None, tensors_of_trial(trainer, 0, None))
         calib = bank.calib()
         logits = head.uncalibrated(calib.features, calib.logits)
-        transform = fit_transform(spec.posthoc, SplitLogits(logits, calib.labels))
+        split = SplitLogits(logits, calib.labels, features=calib.features)
+        transform = fit_transform(spec.posthoc, split)
     return Classifier(spec.head, spec.posthoc, tensors_of_trial(trainer, 0, transform))

@@ -42,6 +42,7 @@ def settings_of_all() -> list[tuple[str, dict]]:
 def applies_to(info: MethodInfo, classes: int) -> bool:
     """Whether a comparison of all methods fits it to so many classes."""
     is_too_large = info.is_quadratic and classes > MOST_QUADRATIC
+    is_too_large |= info.implementation.reads_features  # of which these data have none
     return not is_too_large and info.classes in (None, classes)
 
 

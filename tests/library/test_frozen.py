@@ -23,6 +23,8 @@ from sklearn.utils import estimator_checks
 from torch import nn
 
 import tune_calib
+from tests.classifiers import POSTHOC
+from tune_calib.spec.methods import METHODS
 
 NAMES = np.array(["ant", "bee", "cat"])
 CLASSIFIERS = {
@@ -211,7 +213,8 @@ NOT_OF_BETA = NOT_OF_METHODS | dict.fromkeys(
     OF_BETA,
 )  # fmt: skip
 # Not CalibratedClassifier: it is fitted to other columns and classes than those of most checks.
-ESTIMATORS = [*tune_calib.ESTIMATORS, "RetrainedHead"]
+OF_LOGITS = [METHODS[name].implementation.__name__ for name in POSTHOC]
+ESTIMATORS = [*OF_LOGITS, "RetrainedHead"]
 
 
 def test_checks_of_scikit_learn_pass_for_a_fitted_classifier():

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from tests.classifiers import POSTHOC
 from tests.support import sample
 from tune_calib.errors import UserError
 from tune_calib.methods import _affine
@@ -14,7 +15,7 @@ from tune_calib.spec.methods import METHODS
 from tune_calib.spec.names import FLAGS
 from tune_calib.spec.trial import TrialSpec
 
-NAMES = [name for name in METHODS if METHODS[name].kind == "posthoc"]
+NAMES = POSTHOC
 SETTINGS = [
     *((name, {}) for name in NAMES),
     ("temperature", {"fit": "grid_ece"}),

@@ -1,5 +1,8 @@
 """Checks of post-hoc methods."""
 
+from collections.abc import Sequence
+from functools import partial
+
 import torch
 from torch import Tensor
 
@@ -11,21 +14,26 @@ from tune_calib.spec.names import FLAGS
 SCALES = (0.2, 1.0, 30.0)  # from under-confident to saturated
 
 
-def _fit(info: MethodInfo, logits: Tensor, labels: Tensor, params: Params) -> PostHocMethod:
+def _fit(
+    info: MethodInfo, logits: Tensor, labels: Tensor, params: Params, features: Sequence[Tensor]
+) -> PostHocMethod:
     method: PostHocMethod = info.implementation(params)
-    method.fit(logits, labels)
+    method.fit(logits, labels, *features)
     return method
 
 
-def _classifiers(info: MethodInfo, bench: Bench) -> tuple[Tensor, Tensor]:
+def _classifiers(info: MethodInfo, bench: Bench) -> tuple[Tensor, ...]:
     """Return logits (3, N, C) of a network on ``calib`` at several scales, and the labels (N,).
 
-    A method that supports fewer classes gets only the samples of the first classes.
+    Features (N, D) follow, if the method reads them. A method that supports fewer classes gets
+    only the samples of the first classes.
     """
     calib = bench.bank.calib()
     is_supported = calib.labels < (info.classes or calib.logits.shape[-1])
     logits = calib.logits[is_supported, : info.classes]
-    return torch.stack([scale * logits for scale in SCALES]), calib.labels[is_supported]
+    samples = torch.stack([scale * logits for scale in SCALES]), calib.labels[is_supported]
+    features = calib.features[is_supported]
+    return (*samples, features) if info.implementation.reads_features else samples
 
 
 @check("posthoc", "finite", "the fit is finite, for under-confident to saturated logits")
@@ -34,9 +42,9 @@ def _finite(info: MethodInfo, bench: Bench) -> None:
 
 
 def is_finite(info: MethodInfo, bench: Bench, params: Params) -> None:
-    logits, labels = _classifiers(info, bench)
-    method = _fit(info, logits, labels, params)
-    changed = method.transform(logits)
+    logits, labels, *features = _classifiers(info, bench)
+    method = _fit(info, logits, labels, params, features)
+    changed = method.transform(logits, *features)
     shapes = f"{tuple(logits.shape)} to {tuple(changed.shape)}"
     require(changed.shape == logits.shape, f"transform changes the shape from {shapes}")
     require(changed.isfinite().all(), "a transformed logit is not finite")
@@ -48,19 +56,21 @@ def is_finite(info: MethodInfo, bench: Bench, params: Params) -> None:
 
 @check("posthoc", "independent", "results do not depend on other classifiers fitted together")
 def _independent(info: MethodInfo, bench: Bench) -> None:
-    logits, labels = _classifiers(info, bench)
-    together = _fit(info, logits, labels, info.params()).transform(logits)[-1:]
-    alone = _fit(info, logits[-1:], labels, info.params()).transform(logits[-1:])
+    logits, labels, *features = _classifiers(info, bench)
+    fit = partial(_fit, info, labels=labels, params=info.params(), features=features)
+    together = fit(logits).transform(logits, *features)[-1:]
+    alone = fit(logits[-1:]).transform(logits[-1:], *features)
     require(torch.equal(together, alone), "its logits depend on other classifiers fitted together")
 
 
 @check("posthoc", "repeats", "the same logits give exactly the same results")
 def _repeats(info: MethodInfo, bench: Bench) -> None:
-    logits, labels = _classifiers(info, bench)
+    logits, labels, *features = _classifiers(info, bench)
     transformed = []
     for state in (1, 2):
         torch.manual_seed(state)
-        transformed.append(_fit(info, logits, labels, info.params()).transform(logits))
+        method = _fit(info, logits, labels, info.params(), features)
+        transformed.append(method.transform(logits, *features))
     require(torch.equal(*transformed), "fitted twice, its logits differ")
 
 
@@ -68,8 +78,8 @@ def _repeats(info: MethodInfo, bench: Bench) -> None:
 def _restored(info: MethodInfo, bench: Bench) -> None:
     if not info.implementation.is_storable:
         raise NotApplicableError("it cannot be stored, and is fitted again instead")
-    logits, labels = _classifiers(info, bench)
-    method = _fit(info, logits, labels, info.params())
+    logits, labels, *features = _classifiers(info, bench)
+    method = _fit(info, logits, labels, info.params(), features)
     state = method.state()
     for name, values in state.items():
         require(isinstance(values, Tensor), f"{name} in its state is not a tensor")
@@ -80,11 +90,12 @@ def _restored(info: MethodInfo, bench: Bench) -> None:
     # A number of samples different from all other sizes: everything that the transform needs from
     # calib must be in its state.
     few = logits[:, :7]
-    is_same = torch.equal(method.transform(few), again.transform(few))
+    of_few = [rows[:7] for rows in features]
+    is_same = torch.equal(method.transform(few, *of_few), again.transform(few, *of_few))
     require(is_same, "a new instance with its state gives different logits")
     # Meta tensors have no data: any operation outside torch, or on a number, fails.
     again.load_state({name: values.to("meta") for name, values in state.items()})
-    shape = again.transform(few.to("meta")).shape
+    shape = again.transform(*(rows.to("meta") for rows in (few, *of_few))).shape
     require(shape == few.shape, f"on meta tensors, its shape is {tuple(shape)}")
 
 
@@ -92,8 +103,8 @@ def _restored(info: MethodInfo, bench: Bench) -> None:
 def _accuracy(info: MethodInfo, bench: Bench) -> None:
     if not info.keeps_accuracy:
         raise NotApplicableError("it may change the predicted class, and its record says so")
-    logits, labels = _classifiers(info, bench)
-    method = _fit(info, logits, labels, info.params())
+    logits, labels, *features = _classifiers(info, bench)
+    method = _fit(info, logits, labels, info.params(), features)
     # Logits whose order is easily changed, by kind of difficulty.
     wide = logits.double()
     lead = torch.zeros_like(wide).scatter(-1, wide.argmax(-1, keepdim=True), 1.0)
@@ -106,5 +117,6 @@ def _accuracy(info: MethodInfo, bench: Bench) -> None:
         "shifted logits": wide + 1000,
     }
     for name, hard_logits in hard.items():
-        is_same = torch.equal(method.transform(hard_logits).argmax(-1), hard_logits.argmax(-1))
+        changed = method.transform(hard_logits, *features)
+        is_same = torch.equal(changed.argmax(-1), hard_logits.argmax(-1))
         require(is_same, f"it changes the predicted class of {name}")

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from tune_calib.data.splits import Development
 from tune_calib.engine.artifacts import ensure_bank
 from tune_calib.engine.bank import DevelopmentBank, FeatureSplit, bank_key
-from tune_calib.engine.evaluate import SplitLogits, fit_transform
+from tune_calib.engine.evaluate import SplitLogits, features_for, fit_transform
 from tune_calib.engine.head_batch import HEAD_THREADS, HeadBatchTrainer, logits_of, restore_tensors
 from tune_calib.engine.machine import on_threads
 from tune_calib.engine.tensors import nest, read_tensors, unnest, write_tensors
@@ -96,14 +96,15 @@ class Classifier(nn.Module):
     @torch.no_grad()
     def forward(self, features: Tensor, logits: Tensor) -> Tensor:
         """Return calibrated logits (1, N, C) in float64, as ``evaluate_one`` uses them."""
-        return self.calibrated(self.uncalibrated(features, logits))
+        return self.calibrated(self.uncalibrated(features, logits), features)
 
-    def calibrated(self, logits: Tensor) -> Tensor:
+    def calibrated(self, logits: Tensor, features: Tensor | None = None) -> Tensor:
         """Return logits (1, N, C) after the transform, float64; NaN for rows with NaN or inf."""
         device = next((buffer.device for buffer in self.buffers()), logits.device)
         calibrated = logits = logits.double().to(device)
         if self.transform is not None:
-            calibrated = self.transform.transform(logits)
+            inputs = features_for(self.transform, features, logits)
+            calibrated = self.transform.transform(logits, *inputs)
         # Steps and the largest of several numbers would turn such a row into a confident class.
         return calibrated.where(logits.isfinite().all(-1, keepdim=True), torch.nan)
 
@@ -199,7 +200,9 @@ def train_again(
         head = Classifier(spec.head, None, tensors_of_trial(trainer, 0, None)).to(device)
         calib = bank.calib()
         logits = head.uncalibrated(calib.features, calib.logits)
-        transform = fit_transform(spec.posthoc, SplitLogits(logits, calib.labels.to(logits.device)))
+        labels = calib.labels.to(logits.device)
+        split = SplitLogits(logits, labels, features=calib.features)
+        transform = fit_transform(spec.posthoc, split)
     tensors = tensors_of_trial(trainer, 0, transform)
     classifier = Classifier(spec.head, spec.posthoc, tensors).to(device)
     if not is_storable(spec):

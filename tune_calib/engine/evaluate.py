@@ -16,7 +16,7 @@ from tune_calib.data.base import Split
 from tune_calib.data.splits import Development
 from tune_calib.engine.bank import DevelopmentBank, StoredSamples
 from tune_calib.engine.head_batch import HeadBatchTrainer
-from tune_calib.engine.predict import TrainedNetwork, predict_splits
+from tune_calib.engine.predict import ImageCounter, TrainedNetwork, evaluation_batch, output_chunks
 from tune_calib.engine.weights import trained_spec
 from tune_calib.errors import RefusedError, UserError
 from tune_calib.files.store import Store
@@ -47,12 +47,16 @@ FALSE_ALARM = 1e-6  # probability of refusing a network that did not see the hel
 
 @dataclass(frozen=True)
 class SplitLogits(StoredSamples):
-    """Logits (K, N, C) of K classifiers on one split, its labels (N,), and its groups (N,)."""
+    """Logits (K, N, C) of K classifiers on one split, its labels (N,), and its groups (N,).
+
+    ``features`` (N, D) are those of the network, also behind a head.
+    """
 
     logits: Tensor
     labels: Tensor
     groups: Tensor | None = None
     image_ids: Tensor | None = None  # as in ``data.Split``
+    features: Tensor | None = None
 
     def one(self, k: int) -> "SplitLogits":
         return replace(self, logits=self.logits[k : k + 1])
@@ -75,9 +79,13 @@ def network_logits(
     splits = {"select": (development.select, info), "calib": (development.calib, info)}
     if test is not None:
         splits["test"] = (test, info.of_test())
+    counter = ImageCounter(sum(len(split) for split, _ in splits.values()))
     outputs = {}
-    for name, (logits, labels) in predict_splits(trained, splits).items():
-        outputs[name] = SplitLogits(logits[None], labels, image_ids=splits[name][0].image_ids)
+    for name, (split, split_info) in splits.items():
+        chunks = split.images.split(evaluation_batch(split_info))
+        passed = output_chunks(trained.method, trained.network, chunks, split_info)
+        features, logits = map(torch.cat, zip(*counter.count(passed), strict=True))
+        outputs[name] = SplitLogits(logits[None], split.labels, None, split.image_ids, features)
     return outputs
 
 
@@ -89,7 +97,7 @@ def bank_logits(
     for name, split in bank.evaluated().items():
         values = split.logits.unsqueeze(0).to(device) if trainer is None else trainer.predict(split)
         labels = split.labels.to(device)
-        logits[name] = SplitLogits(values, labels, split.groups, split.image_ids)
+        logits[name] = SplitLogits(values, labels, split.groups, split.image_ids, split.features)
     return logits
 
 
@@ -180,8 +188,17 @@ def _calibrate(split: SplitLogits, transform: PostHocMethod | None) -> SplitLogi
     # none, which changes the first digits of classwise errors.
     logits = split.logits.double()
     if transform is not None:
-        logits = transform.transform(logits)
+        logits = transform.transform(logits, *features_for(transform, split.features, logits))
     return SplitLogits(logits, split.labels)
+
+
+def features_for(
+    transform: PostHocMethod, features: Tensor | None, logits: Tensor
+) -> tuple[Tensor, ...]:
+    """Return the features of logits as an argument of a transform, if it reads them."""
+    if not transform.reads_features or features is None:
+        return ()
+    return (features.to(logits.device),)
 
 
 @torch.no_grad()
@@ -190,12 +207,14 @@ def fit_transform(
 ) -> PostHocMethod:
     """Fit the transform of a slot on float32 logits, with positive weights (N,)."""
     transform: PostHocMethod = METHODS[slot.method].implementation(slot.params)
+    logits, labels = calib.logits, calib.labels
+    features = features_for(transform, calib.features, logits)
     if weights is not None and not transform.takes_weights:
-        counts = whole_numbers(weights, slot.method)
-        logits = calib.logits.repeat_interleave(counts, 1)
-        calib, weights = SplitLogits(logits, calib.labels.repeat_interleave(counts)), None
+        counts, weights = whole_numbers(weights, slot.method), None
+        logits, labels = logits.repeat_interleave(counts, 1), labels.repeat_interleave(counts)
+        features = tuple(rows.repeat_interleave(counts, 0) for rows in features)
     transform.weights, transform.checks_harm = weights, checks_harm
-    transform.fit(calib.logits, calib.labels)
+    transform.fit(logits, labels, *features)
     transform.weights = None
     return transform
 

@@ -1,6 +1,6 @@
 """Checks of users' arrays and tensors, and the conventions of scikit-learn's estimators."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Self
 
 import numpy as np
@@ -26,6 +26,7 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     settings: dict[str, Any]
     classes_: NDArray[Any]
+    _logits: Callable[..., Tensor]
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         return dict(self.settings)
@@ -35,24 +36,24 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.settings = {**self.settings, **params}
         return self
 
-    def predict(self, X: Any) -> Any:
+    def predict(self, X: Any, **inputs: Any) -> Any:
         """Return the class of each sample, (N,), one of ``classes_``."""
-        probs = self.predict_proba(X)  # first, since it refuses an unfitted estimator
+        probs = self.predict_proba(X, **inputs)  # first, since it refuses an unfitted estimator
         return take_classes(self.classes_, probs)
 
-    def predict_proba(self, X: Any) -> Any:
-        """Return probabilities (N, C), float64; a tensor for a tensor, else an array."""
-        return match_type(self._logits(X).softmax(-1), X)
+    def predict_proba(self, X: Any, **inputs: Any) -> Any:
+        """Return probabilities (N, C), float64; a tensor for a tensor, else an array.
 
-    def decision_function(self, X: Any) -> Any:
+        A post-hoc method that reads features takes those of the samples as ``features``, (N, D).
+        """
+        return match_type(self._logits(X, **inputs).softmax(-1), X)
+
+    def decision_function(self, X: Any, **inputs: Any) -> Any:
         """Return logits (N, C), float64; for two classes, those of the second class, (N,)."""
-        logits = self._logits(X)
+        logits = self._logits(X, **inputs)
         if logits.shape[1] == 2:
             logits = logits[:, 1] - logits[:, 0]
         return match_type(logits, X)
-
-    def _logits(self, X: Any) -> Tensor:
-        raise NotImplementedError
 
     def _check_columns(self, X: Any, rows: Tensor, name: str) -> Tensor:
         """Return rows (N, M) of ``X``; refuse other columns than in fit, also by their names."""

@@ -206,13 +206,15 @@ class CalibratedNetwork(nn.Module):
 
         Raises:
             UserError: the logits have another number of classes, are not finite or are several rows
-                of probabilities, or the trial retrained the head.
+                of probabilities, or the trial retrained the head or reads features after it.
         """
         if self.spec.head is not None:
             raise UserError(
                 f"this classifier retrained its head ({self.spec.head.method}) and reads features "
                 "of the network, not logits; give images or features"
             )
+        if self.spec.reads_features:
+            raise UserError("this classifier also reads features; give images or features alone")
         classes = self.info.classes
         with validation.as_user_error():
             rows = validation.logits_to_predict(logits, None, np.arange(classes))

@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from tune_calib.engine.evaluate import SplitLogits, fit_transform
+from tune_calib.engine.evaluate import SplitLogits, features_for, fit_transform
 from tune_calib.engine.predict import predict_module
 from tune_calib.library import arrays
 from tune_calib.metrics import validation
@@ -60,6 +60,7 @@ class PostHocEstimator(arrays.Estimator):
         classes: Any = None,
         sample_weight: Any = None,
         outputs: str | None = None,
+        features: Any = None,
     ) -> Self:
         """Fit on held-out samples.
 
@@ -76,6 +77,8 @@ class PostHocEstimator(arrays.Estimator):
                 samples instead of summing losses support whole numbers only.
             outputs: "logits" or "probs" (probabilities), where their values leave it open; it
                 holds for predictions too.
+            features: (N, D), of the samples in the last layer of the network before its head, for
+                methods that read them, and those alone; ``predict_proba`` takes them too.
 
         Raises:
             ValueError: an argument has the wrong shape, is not finite or out of range, the logits
@@ -87,14 +90,18 @@ class PostHocEstimator(arrays.Estimator):
         rows = validation.logits_of(X, outputs)
         self.classes_ = arrays.find_classes(y, rows.shape[1], classes, X)
         numbers = validation.number_labels(y, len(rows), self.classes_).to(rows.device)
+        columns = self._features(features, rows)
         weights = arrays.find_weights(sample_weight, rows)
         if weights is not None:
             is_kept = weights > 0
             rows, numbers, weights = rows[is_kept], numbers[is_kept], weights[is_kept]
+            columns = columns if columns is None else columns[is_kept]
         check_order(rows.argmax(1), numbers, self.classes_, classes is not None)
         slot = PostHocSlot.build(method=self.info.name, params=self.settings)
-        self.transform_ = fit_transform(slot, SplitLogits(rows.unsqueeze(0), numbers), weights)
+        held_out = SplitLogits(rows.unsqueeze(0), numbers, features=columns)
+        self.transform_ = fit_transform(slot, held_out, weights)
         self.n_features_in_ = rows.shape[1]
+        self._width = None if columns is None else columns.shape[1]
         for name, tensor in self.transform_.state().items():
             setattr(self, f"{name.replace('.', '_')}_", arrays.match_type(tensor[0], X))
         for name, tensor in self.transform_.fitted().items():
@@ -106,12 +113,30 @@ class PostHocEstimator(arrays.Estimator):
         return self
 
     @torch.no_grad()
-    def _logits(self, X: Any) -> Tensor:
+    def _logits(self, X: Any, features: Any = None) -> Tensor:
         check_is_fitted(self)
         rows = validation.logits_to_predict(X, self._outputs, self.classes_)
         rows = self._check_columns(X, rows, "logits")
-        calibrated: Tensor = self.transform_.transform(rows.unsqueeze(0))[0]
+        columns = self._features(features, rows)
+        if columns is not None and columns.shape[1] != self._width:
+            raise ValueError(f"features must be (N, {self._width}) as in fit, got {columns.shape}")
+        inputs = features_for(self.transform_, columns, rows)
+        calibrated: Tensor = self.transform_.transform(rows.unsqueeze(0), *inputs)[0]
         return calibrated
+
+    def _features(self, features: Any, rows: Tensor) -> Tensor | None:
+        """Return features (N, D) of rows (N, C) of logits, float32, if the method reads them."""
+        name, reads_features = type(self).__name__, self.info.implementation.reads_features
+        if features is None and reads_features:
+            raise ValueError(f"{name} reads features (N, D) of the samples too; give `features`")
+        if features is None:
+            return None
+        if not reads_features:
+            raise ValueError(f"{name} reads no features; leave them out")
+        columns = validation.rows_of(features, "features").float()
+        if len(columns) != len(rows):
+            raise ValueError(f"there are features of {len(columns)} samples for {len(rows)} logits")
+        return columns
 
 
 _classes: dict[str, type[PostHocEstimator]] = {}

@@ -72,6 +72,11 @@ def export(
             "tune_calib.calibrate_pool"
         )
     refuse_unstorable(spec)
+    if spec.reads_features and (is_onnx or (spec.data.imported and spec.head is None)):
+        raise UserError(
+            f"the post-hoc method {row['posthoc_method']} reads features besides logits: it can be "
+            "exported behind a network or a head only, and not as ONNX; export another trial"
+        )
     device = set_up(row, spec)
     artifacts = Store(store)
     development = partial(load_development, spec.network_data, data_root, artifacts.images)

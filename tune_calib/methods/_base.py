@@ -331,6 +331,9 @@ class PostHocMethod:
     """Whether ``fit`` reads ``weights``; otherwise rows are repeated, by whole numbers only."""
     weights: Tensor | None = None
     """Positive weights (N,), float64, of the samples to fit; None if each counts once."""
+    reads_features: ClassVar[bool] = False
+    """Whether the last argument of ``fit`` and ``transform`` are features (N, D), float32: those of
+    the samples in the last layer of the network before its own head."""
     checks_harm: bool = True
     """Whether ``fit`` also checks, which takes several fits, that the transform does no harm."""
 

@@ -60,7 +60,8 @@ class TopVersusAllParams(Params):
 class FittedAlone(PostHocMethod):
     """A transform that is fitted to each classifier separately, in float64.
 
-    ``fit`` also checks by cross-validation whether the transform is harmful.
+    ``fit`` also checks by cross-validation whether the transform is harmful. A subclass that
+    ``reads_features`` gets them, (N, D) float64, as the last argument of ``fit_one`` and ``apply``.
     """
 
     harm_flag = "posthoc_harms"
@@ -78,9 +79,10 @@ class FittedAlone(PostHocMethod):
         return self.fit_one(logits, labels)
 
     @torch.no_grad()
-    def fit(self, logits: Tensor, labels: Tensor) -> None:
+    def fit(self, logits: Tensor, labels: Tensor, *features: Tensor) -> None:
         heads = [head.double() for head in logits]
-        fits = [self.fit_one(head, labels) for head in heads]
+        features = tuple(part.double() for part in features)
+        fits = [self.fit_one(head, labels, *features) for head in heads]
         self._keep_states([fit.state for fit in fits], logits.device)
         self._record: dict[str, Tensor] = {}
         self._flags: dict[str, Tensor] = {}
@@ -91,22 +93,26 @@ class FittedAlone(PostHocMethod):
             self._flags[name] = torch.tensor([name in fit.raised for fit in fits])
         if self.checks_harm:
             pairs = zip(heads, fits, strict=True)
-            harms = [self._is_harmful(head, labels, fit) for head, fit in pairs]
+            harms = [self._is_harmful(head, labels, fit, *features) for head, fit in pairs]
             self._flags[self.harm_flag] = torch.tensor([harm is True for harm in harms])
             self._flags["posthoc_unchecked"] = torch.tensor([harm is None for harm in harms])
 
-    def transform(self, logits: Tensor) -> Tensor:
+    def transform(self, logits: Tensor, *features: Tensor) -> Tensor:
         heads = []
         for k, head in enumerate(logits):
-            heads.append(self._apply_in_parts(head, self._state_of(k)).to(logits.dtype))
+            changed = self._apply_in_parts(head, self._state_of(k), *features)
+            heads.append(changed.to(logits.dtype))
         return torch.stack(heads)
 
-    def _apply_in_parts(self, logits: Tensor, state: Mapping[str, Any]) -> Tensor:
+    def _apply_in_parts(
+        self, logits: Tensor, state: Mapping[str, Any], *features: Tensor
+    ) -> Tensor:
         """Transform logits (N, C), a few rows at a time to limit memory."""
         width = max(1, _CHUNK // logits.shape[-1])
         if torch.onnx.is_in_onnx_export() or len(logits) <= width:
-            return self.apply(logits.double(), state)
-        return torch.cat([self.apply(rows.double(), state) for rows in logits.split(width)])
+            return self.apply(logits.double(), state, *(part.double() for part in features))
+        parts = zip(*(rows.split(width) for rows in (logits, *features)), strict=True)
+        return torch.cat([self._apply_in_parts(rows, state, *own) for rows, *own in parts])
 
     def _keep_states(self, states: Sequence[Mapping[str, Any]], device: torch.device) -> None:
         self._state: dict[str, Tensor] = {}
@@ -128,7 +134,9 @@ class FittedAlone(PostHocMethod):
     def flags(self) -> dict[str, Tensor]:
         return self._flags
 
-    def _is_harmful(self, logits: Tensor, labels: Tensor, full_fit: Fit) -> bool | None:
+    def _is_harmful(
+        self, logits: Tensor, labels: Tensor, full_fit: Fit, *features: Tensor
+    ) -> bool | None:
         """Return whether the cross-validated NLL is larger than without a transform.
 
         The difference must exceed its noise and 1 %. Without these margins, every second classifier
@@ -143,10 +151,16 @@ class FittedAlone(PostHocMethod):
             for fold, held in enumerate(folds(labels)):
                 if full_fit.of_folds is None:
                     self.weights = None if weights is None else weights[~held]
-                    state = self.fit_fold(logits[~held], labels[~held], full_fit).state
+                    others, targets = logits[~held], labels[~held]
+                    if features:
+                        parts = (part[~held] for part in features)
+                        state = self.fit_one(others, targets, *parts).state
+                    else:
+                        state = self.fit_fold(others, targets, full_fit).state
                 else:
                     state = full_fit.of_folds[fold]
-                values = self._apply_in_parts(logits[held], state)
+                parts = (part[held] for part in features)
+                values = self._apply_in_parts(logits[held], state, *parts)
                 excess[held] = -label_log_probs(values, labels[held]) - without[held]
         except Exception:  # of a plug-in or an estimator, whatever its kind
             return None

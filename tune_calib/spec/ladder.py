@@ -117,8 +117,10 @@ def expand(ladder: Ladder, request: ResolvedRequest) -> list[PlannedTrial]:
     for index, rung in enumerate(rungs):
         specs = build_pools(rung, request) if rung.pool else []
         for pair, draw in () if rung.pool else cells:
-            if request.imports and _find_misfit(ladder, rung, draw["imported"]["classes"]):
-                continue
+            if request.imports:
+                record = draw["imported"]
+                if _find_misfit(ladder, rung, record["classes"], record["width"] > 0):
+                    continue
             spec = build_spec(rung, request, pair, draw)
             if rung.adds_head_epochs:
                 # The epochs of the first head: all heads of such a ladder have the same recipe.
@@ -139,7 +141,7 @@ def select_rungs(ladder: Ladder, request: ResolvedRequest) -> list[Rung]:
     for left_out in find_left_out(ladder, request).values():
         for rung in left_out:
             # It is left out of all imports, or of the only data.
-            misfits = [_find_misfit(ladder, rung, classes) for classes in request.class_counts]
+            misfits = [_find_misfit(ladder, rung, *outputs) for outputs in request.outputs]
             if not any(misfits) or all(misfits):
                 absent.append(rung)
     if absent and ladder.is_named:
@@ -170,22 +172,22 @@ def find_left_out(ladder: Ladder, request: ResolvedRequest) -> dict[str, list[Ru
         elif trains_network:
             left_out["they train the network"].append(rung)
     if any("posthoc" in rung.slots for rung in ladder.rungs) and not ladder.is_named:
-        class_counts = request.class_counts
+        outputs = request.outputs
         for rung in ladder.rungs:
             counts: dict[str, list[str]] = defaultdict(list)
-            for count in class_counts:
-                if misfit := _find_misfit(ladder, rung, count):
+            for count, has_features in outputs:
+                if misfit := _find_misfit(ladder, rung, count, has_features):
                     counts[misfit].append(str(count))
             for misfit, misfits in counts.items():
-                left_out[misfit.format(", ".join(misfits))].append(rung)
+                left_out[misfit.format(", ".join(dict.fromkeys(misfits)))].append(rung)
     if ladder.design is not None:
         for label, reason in ladder.design.invalid.items():
             left_out[reason].append(Rung(label, ""))
     return dict(left_out)
 
 
-def _find_misfit(ladder: Ladder, rung: Rung, classes: int) -> str | None:
-    """Return why a rung cannot be run with a number of classes."""
+def _find_misfit(ladder: Ladder, rung: Rung, classes: int, has_features: bool) -> str | None:
+    """Return why a rung cannot be run with a number of classes, or without features."""
     name = rung.slots.get("posthoc", {}).get("method")
     # If the user named a rung for another number of classes, its spec is refused instead.
     if name is None or ladder.is_named:
@@ -194,6 +196,8 @@ def _find_misfit(ladder: Ladder, rung: Rung, classes: int) -> str | None:
         return "they do not take {} classes"
     if METHODS[name].is_quadratic and classes > MOST_QUADRATIC:
         return "a matrix of parameters is too large for {} classes"
+    if METHODS[name].implementation.reads_features and not has_features:
+        return "they read features, which imported logits lack"
     return None
 
 

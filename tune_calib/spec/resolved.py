@@ -87,10 +87,13 @@ class ResolvedRequest:
         return draws
 
     @property
-    def class_counts(self) -> list[int]:
+    def outputs(self) -> list[tuple[int, bool]]:
+        """Return the numbers of classes of the data, each with whether there are features."""
         if self.imports:
-            return sorted({record["classes"] for record in self.imports.values()})
-        return [self.spec().data.info.classes]
+            records = self.imports.values()
+            return sorted({(record["classes"], record["width"] > 0) for record in records})
+        data = self.spec().data
+        return [(data.info.classes, data.import_record is None or data.import_record.width > 0)]
 
     @property
     def is_imported(self) -> bool:

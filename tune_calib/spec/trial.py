@@ -51,6 +51,7 @@ class TrialSpec(StrictModel):
         self._fit_execution()
         self._fit_import()
         self._fit_pool()
+        self._fit_features()
         if self.posthoc:
             classes = METHODS[self.posthoc.method].classes
             if classes not in (None, self.data.info.classes):
@@ -107,6 +108,21 @@ class TrialSpec(StrictModel):
                 "pool.posthoc fits the members to `calib` before they are pooled, so it does not "
                 "go with `split_seeds` or `calib_sizes`; leave one out"
             )
+
+    def _fit_features(self) -> None:
+        pool, record = self.network.pool, self.data.import_record
+        for slot in (self.posthoc, pool and pool.posthoc):
+            is_lacking = pool is not None or (record is not None and not record.width)
+            if slot and slot.reads_features and is_lacking:
+                raise UserError(
+                    f"post-hoc method {slot.method!r} reads features of one network, which pools "
+                    "and imported logits do not have; leave it out"
+                )
+
+    @property
+    def reads_features(self) -> bool:
+        """Return whether its post-hoc method reads features besides logits."""
+        return self.posthoc is not None and self.posthoc.reads_features
 
     @property
     def members(self) -> "list[TrialSpec]":

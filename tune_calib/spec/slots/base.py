@@ -87,6 +87,10 @@ class PostHocSlot(MethodSlot):
 
     kind: ClassVar[str] = "posthoc"
 
+    @property
+    def reads_features(self) -> bool:
+        return bool(METHODS[self.method].implementation.reads_features)
+
 
 class OptimisedSlot(MethodSlot):
     """A slot whose method is trained by a first-order optimiser."""

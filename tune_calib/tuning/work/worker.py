@@ -7,7 +7,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -188,6 +188,8 @@ def evaluate_trial(
     if trial.spec.posthoc is not None:
         step = f"fitting {METHODS[trial.spec.posthoc.method].title}"
     report_progress(step, *position)
+    if not trial.spec.reads_features:  # they may be large, and draws copy them
+        logits = {name: replace(split, features=None) for name, split in logits.items()}
     splits = draw_splits(logits, trial.spec)
     try:
         evaluation = evaluate_one(splits, trial.spec.posthoc, network_check, trial.spec.is_brief)
