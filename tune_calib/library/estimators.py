@@ -128,7 +128,7 @@ class PostHocEstimator(arrays.Estimator):
         """Return features (N, D) of rows (N, C) of logits, float32, if the method reads them."""
         name, reads_features = type(self).__name__, self.info.implementation.reads_features
         if features is None and reads_features:
-            raise ValueError(f"{name} reads features (N, D) of the samples too; give `features`")
+            raise ValueError(f"{name} reads features (N, D) too; fit it to logits with `features`")
         if features is None:
             return None
         if not reads_features:
