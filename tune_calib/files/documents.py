@@ -53,9 +53,11 @@ _MARK = b"tune_calib sha256:"
 _ZEROS = b"0" * 64
 
 
-def seal_table(content: pa.Table) -> bytes:
-    sink, schema = pa.BufferOutputStream(), content.schema
-    with pq.ParquetWriter(sink, schema, compression="zstd", write_page_checksum=True) as writer:
+def seal_table(content: pa.Table, **options: Any) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(
+        sink, content.schema, compression="zstd", write_page_checksum=True, **options
+    ) as writer:
         writer.write_table(content)
         writer.add_key_value_metadata({"tune_calib_checksum": _MARK + _ZEROS})
     data = bytearray(sink.getvalue())

@@ -77,12 +77,14 @@ def write_table(out: AnyPath, table: TableName, name: str, content: pa.Table) ->
     write_file(out, name, table, content.select(schema.names).cast(schema))
 
 
-def write_file(out: AnyPath, name: str, table: TableName, content: pa.Table) -> None:
-    """Write a file of one table unchanged, with checksums."""
+def write_file(
+    out: AnyPath, name: str, table: TableName, content: pa.Table, **options: Any
+) -> None:
+    """Write a file of one table unchanged, with checksums; ``options`` are of ParquetWriter."""
     mark = {"table": table, "version": SCHEMA_VERSION, "checksum": "sha256"}
     content = content.replace_schema_metadata({_KEY: json.dumps(mark).encode()})
     # In memory first, so that a disk and an object store get the same single write.
-    atomic_write(out / table / f"{name}.parquet", seal_table(content))
+    atomic_write(out / table / f"{name}.parquet", seal_table(content, **options))
 
 
 def read_table(
