@@ -36,7 +36,7 @@ TOP = {"top_versus_all": True}
 @contextmanager
 def program(folder: Path) -> Iterator[None]:
     """Import the modules of a checkout, which have common names such as ``utils``, for a while."""
-    known = set(sys.modules)
+    loaded_before = set(sys.modules)
     stubs = {name: MagicMock() for name in (*UNUSED, "netcal", "bokeh")}
     with (
         patch.dict(sys.modules, stubs),
@@ -46,7 +46,7 @@ def program(folder: Path) -> Iterator[None]:
         redirect_stdout(StringIO()),
     ):
         yield
-    for name in set(sys.modules) - known:
+    for name in set(sys.modules) - loaded_before:
         if str(folder) in str(getattr(sys.modules[name], "__file__", "")):
             del sys.modules[name]
 

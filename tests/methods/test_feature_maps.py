@@ -56,11 +56,11 @@ def lengths(features, neighbours):
     """The distances of unit vectors, one by one, without those of equal ones."""
     rows = [[float(x) for x in vector / np.linalg.norm(vector)] for vector in features.numpy()]
     others = [[float(x) for x in vector / np.linalg.norm(vector)] for vector in neighbours.numpy()]
-    found = []
+    distances = []
     for row in rows:
-        each = (sum((x - y) ** 2 for x, y in zip(row, other, strict=True)) for other in others)
-        found.append(sorted(square**0.5 for square in each if square > 1e-12))
-    return found
+        squares = [sum((x - y) ** 2 for x, y in zip(row, other, strict=True)) for other in others]
+        distances.append(sorted(square**0.5 for square in squares if square > 1e-12))
+    return distances
 
 
 def test_distances_are_those_to_the_nearest_other_samples():
@@ -102,8 +102,8 @@ def test_no_other_optimiser_finds_a_lower_brier_score(seed):
         return float(brier_score(logits / temperature, labels, distances, weights))
 
     points = [(slope, intercept) for slope in (0, 1, 3, 10) for intercept in (-2, 0, 1, 3)]
-    found = [minimize(objective, point, method="Nelder-Mead").fun for point in points]
-    assert float(transform.fitted()["objective"]) <= min(found) + 1e-6
+    minima = [minimize(objective, point, method="Nelder-Mead").fun for point in points]
+    assert float(transform.fitted()["objective"]) <= min(minima) + 1e-6
 
 
 def test_procal_is_isotonic_regression_in_each_group():
@@ -136,8 +136,8 @@ def hard(kind):
     logits, labels, features = drawn(100, classes=2 if kind == "two classes" else 5)
     match kind:
         case "a class missing":
-            kept = labels != 0
-            logits, labels, features = logits[kept], labels[kept], features[kept]
+            is_present = labels != 0
+            logits, labels, features = logits[is_present], labels[is_present], features[is_present]
         case "separable":
             labels = logits.argmax(1)
         case "ties":
@@ -232,13 +232,17 @@ def test_cross_validation_fits_and_applies_to_the_features_of_each_fold(traced):
             seen.append(("fit", logits, features))
             return super().fit_one(logits, labels, features)
 
+        def fit_fold(self, logits, labels, full_fit, features):
+            seen.append(("fold", logits, features))
+            return super().fit_fold(logits, labels, full_fit, features)
+
         def apply(self, logits, state, features):
             seen.append(("apply", logits, features))
             return super().apply(logits, state, features)
 
     Recorded(METHODS["traced"].params()).fit(logits[None], labels, features)
     rows = {tuple(row.tolist()): own for row, own in zip(logits, features, strict=True)}
-    assert [kind for kind, *_ in seen] == ["fit", *["fit", "apply"] * 5]
+    assert [kind for kind, *_ in seen] == ["fit", *["fold", "fit", "apply"] * 5]
     for _, part, own in seen:
         for row, columns in zip(part.float(), own.float(), strict=True):
             assert torch.equal(rows[tuple(row.tolist())], columns)
@@ -251,7 +255,7 @@ def test_features_of_a_pass_over_the_images_are_those_of_the_bank(bank, trained)
     passed = network_logits(network, spec.data.info, *splits)
     for name, split in bank_logits(bank, CPU).items():
         assert torch.equal(split.features, passed[name].features)
-        assert len({len(each.features) for each in passed.values()}) > 1
+        assert len({len(split.features) for split in passed.values()}) > 1
 
 
 @pytest.mark.parametrize("name", OF_FEATURES)
@@ -329,17 +333,19 @@ def test_estimators_take_features_and_say_where_they_are_missing(name):
     assert set(estimator.flags_) == flags
     of_arrays = kind().fit(logits.numpy(), labels.numpy(), features=features.double().numpy())
     arrays = test[0].numpy(), test[2].numpy()
-    found = of_arrays.predict_proba(arrays[0], features=arrays[1])
-    assert np.array_equal(found, probs.numpy())
+    array_probs = of_arrays.predict_proba(arrays[0], features=arrays[1])
+    assert np.array_equal(array_probs, probs.numpy())
     assert np.array_equal(of_arrays.predict(arrays[0], features=arrays[1]), probs.argmax(1))
     again = pickle.loads(pickle.dumps(of_arrays))
-    assert np.array_equal(again.predict_proba(arrays[0], features=arrays[1]), found)
+    assert np.array_equal(again.predict_proba(arrays[0], features=arrays[1]), array_probs)
     weights = torch.arange(200) % 3
     rows = [part.repeat_interleave(weights, 0) for part in (logits, labels, features)]
     repeated = kind().fit(*rows[:2], features=rows[2])
     weighted = kind().fit(logits, labels, sample_weight=weights, features=features)
-    of_both = [each.predict_proba(test[0], features=test[2]) for each in (repeated, weighted)]
-    torch.testing.assert_close(*of_both)
+    torch.testing.assert_close(
+        weighted.predict_proba(test[0], features=test[2]),
+        repeated.predict_proba(test[0], features=test[2]),
+    )
     for wrong, message in (
         (test[2][:30], "features of 30 samples for 31 logits"),
         (test[2][:, :2], r"features must be \(N, 4\) as in fit"),

@@ -16,7 +16,7 @@ from tune_calib.data.base import Split
 from tune_calib.data.splits import Development
 from tune_calib.engine.bank import DevelopmentBank, StoredSamples
 from tune_calib.engine.head_batch import HeadBatchTrainer
-from tune_calib.engine.predict import ImageCounter, TrainedNetwork, evaluation_batch, output_chunks
+from tune_calib.engine.predict import TrainedNetwork, pass_splits
 from tune_calib.engine.weights import trained_spec
 from tune_calib.errors import RefusedError, UserError
 from tune_calib.files.store import Store
@@ -79,14 +79,14 @@ def network_logits(
     splits = {"select": (development.select, info), "calib": (development.calib, info)}
     if test is not None:
         splits["test"] = (test, info.of_test())
-    counter = ImageCounter(sum(len(split) for split, _ in splits.values()))
-    outputs = {}
-    for name, (split, split_info) in splits.items():
-        chunks = split.images.split(evaluation_batch(split_info))
-        passed = output_chunks(trained.method, trained.network, chunks, split_info)
-        features, logits = map(torch.cat, zip(*counter.count(passed), strict=True))
-        outputs[name] = SplitLogits(logits[None], split.labels, None, split.image_ids, features)
-    return outputs
+    predictions = {}
+    for name, outputs in pass_splits(trained, splits):
+        features, logits = map(torch.cat, zip(*outputs, strict=True))
+        split = splits[name][0]
+        predictions[name] = SplitLogits(
+            logits[None], split.labels, image_ids=split.image_ids, features=features
+        )
+    return predictions
 
 
 def bank_logits(

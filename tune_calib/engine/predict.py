@@ -60,15 +60,22 @@ def predict(method: NetworkMethod, network: Network, images: Images, info: Datas
 def predict_splits(
     trained: TrainedNetwork, splits: Mapping[str, tuple[Split, DatasetInfo]]
 ) -> dict[str, tuple[Tensor, Tensor]]:
-    """Return the logits (N, C) and labels (N,) of each split, whose images are counted."""
-    counter = ImageCounter(sum(len(split) for split, _ in splits.values()))
+    """Return the logits (N, C) and labels (N,) of each split."""
     predictions = {}
+    for name, outputs in pass_splits(trained, splits):
+        logits = [chunk for _, chunk in outputs]
+        predictions[name] = torch.cat(logits), splits[name][0].labels
+    return predictions
+
+
+def pass_splits(
+    trained: TrainedNetwork, splits: Mapping[str, tuple[Split, DatasetInfo]]
+) -> Iterator[tuple[str, Iterator[Outputs]]]:
+    """Yield the name of each split and its outputs, chunk by chunk, whose images are counted."""
+    counter = ImageCounter(sum(len(split) for split, _ in splits.values()))
     for name, (split, info) in splits.items():
         chunks = split.images.split(evaluation_batch(info))
-        outputs = output_chunks(trained.method, trained.network, chunks, info)
-        logits = [chunk for _, chunk in counter.count(outputs)]
-        predictions[name] = torch.cat(logits), split.labels
-    return predictions
+        yield name, counter.count(output_chunks(trained.method, trained.network, chunks, info))
 
 
 def evaluation_batch(info: DatasetInfo) -> int:

@@ -319,16 +319,7 @@ def load_calibrated(
         loaded = _build(spec, tensors, record)
         for member, network in zip(loaded.members, networks, strict=False):
             member.network = copy.deepcopy(network).eval()
-        state = loaded.state_dict()
-        if len(state) != len(tensors):
-            raise KeyError(f"{len(tensors)} instead of {len(state)}")
-        loaded.load_state_dict({name: tensors[name.replace("/", ".")] for name in state})
-        if (head := loaded.classifier.head) is not None:  # else some would keep initial values
-            stored = unnest("head", loaded.classifier.tensors)
-            names = {name for name in stored if not name.startswith("context.")}
-            if names != tensors_of(head).keys():
-                raise KeyError("head")
-        _ = loaded.classifier.transform
+        _fill(loaded, tensors)
     except (RuntimeError, KeyError) as error:
         reason = str(error).splitlines()[0]
         raise DamagedFileError(f"{tensors_file} contains other tensors ({reason})") from None
@@ -345,6 +336,20 @@ def _build(spec: TrialSpec, tensors: dict[str, Tensor], record: Exported) -> Cal
         trained = TrainedNetwork(*build(spec, record.samples), {})
     classifier = Classifier(spec.head, spec.posthoc, unnest("classifier", tensors))
     return CalibratedNetwork(spec, classifier, trained, members)
+
+
+def _fill(network: CalibratedNetwork, tensors: dict[str, Tensor]) -> None:
+    """Load all tensors of a file; an error says which ones are missing or superfluous."""
+    state = network.state_dict()
+    if len(state) != len(tensors):
+        raise KeyError(f"{len(tensors)} instead of {len(state)}")
+    network.load_state_dict({name: tensors[name.replace("/", ".")] for name in state})
+    if (head := network.classifier.head) is not None:  # else some would keep initial values
+        stored = unnest("head", network.classifier.tensors)
+        names = {name for name in stored if not name.startswith("context.")}
+        if names != tensors_of(head).keys():
+            raise KeyError("head")
+    _ = network.classifier.transform
 
 
 def _features_of(values: Any, width: int) -> Tensor:

@@ -66,17 +66,7 @@ def export(
     if row.get("device") == REPLAYED:
         raise UserError(f"{out} was replayed: its trials were not trained")
     spec = TrialSpec.build(**read_slots(row))
-    if spec.members and spec.data.import_record is not None:
-        raise UserError(
-            "a pool of imported logits has no networks to export; pool the networks in Python: "
-            "tune_calib.calibrate_pool"
-        )
-    refuse_unstorable(spec)
-    if spec.reads_features and (is_onnx or (spec.data.imported and spec.head is None)):
-        raise UserError(
-            f"the post-hoc method {row['posthoc_method']} reads features besides logits: it can be "
-            "exported behind a network or a head only, and not as ONNX; export another trial"
-        )
+    _refuse_unexportable(spec, is_onnx)
     device = set_up(row, spec)
     artifacts = Store(store)
     development = partial(load_development, spec.network_data, data_root, artifacts.images)
@@ -103,6 +93,21 @@ def export(
         write_onnx(network, onnx_file, real)
     write_calibrated(network, file, describe_trial(row, spec, trained))
     return _describe(row, to_write)
+
+
+def _refuse_unexportable(spec: TrialSpec, is_onnx: bool) -> None:
+    if spec.members and spec.data.import_record is not None:
+        raise UserError(
+            "a pool of imported logits has no networks to export; pool the networks in Python: "
+            "tune_calib.calibrate_pool"
+        )
+    refuse_unstorable(spec)
+    is_import_without_head = spec.data.import_record is not None and spec.head is None
+    if spec.posthoc and spec.reads_features and (is_onnx or is_import_without_head):
+        raise UserError(
+            f"the post-hoc method {spec.posthoc.method} reads features besides logits: it can be "
+            "exported behind a network or a head only, and not as ONNX; export another trial"
+        )
 
 
 def refuse_unstorable(spec: TrialSpec) -> None:

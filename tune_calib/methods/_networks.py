@@ -47,7 +47,7 @@ class NetworkMap(FittedAlone):
         start = self.initial(converged(logits, labels, 1e-3), logits)
         return self._fit_from(start, logits, labels, STEPS)
 
-    def fit_fold(self, logits: Tensor, labels: Tensor, full_fit: Fit) -> Fit:
+    def fit_fold(self, logits: Tensor, labels: Tensor, full_fit: Fit, *_: Tensor) -> Fit:
         logits, labels = in_one_order(logits, labels)
         return self._fit_from(layers_of(full_fit.state), logits, labels, FOLD_STEPS)
 

@@ -74,9 +74,9 @@ class FittedAlone(PostHocMethod):
     def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:
         """Transform the logits (N, C) float64 of one classifier, with torch operations only."""
 
-    def fit_fold(self, logits: Tensor, labels: Tensor, full_fit: Fit) -> Fit:
+    def fit_fold(self, logits: Tensor, labels: Tensor, full_fit: Fit, *features: Tensor) -> Fit:
         """Fit a part of ``calib`` for cross-validation; ``full_fit`` is the fit to all of it."""
-        return self.fit_one(logits, labels)
+        return self.fit_one(logits, labels, *features)
 
     @torch.no_grad()
     def fit(self, logits: Tensor, labels: Tensor, *features: Tensor) -> None:
@@ -112,7 +112,7 @@ class FittedAlone(PostHocMethod):
         if torch.onnx.is_in_onnx_export() or len(logits) <= width:
             return self.apply(logits.double(), state, *(part.double() for part in features))
         parts = zip(*(rows.split(width) for rows in (logits, *features)), strict=True)
-        return torch.cat([self._apply_in_parts(rows, state, *own) for rows, *own in parts])
+        return torch.cat([self._apply_in_parts(part[0], state, *part[1:]) for part in parts])
 
     def _keep_states(self, states: Sequence[Mapping[str, Any]], device: torch.device) -> None:
         self._state: dict[str, Tensor] = {}
@@ -151,12 +151,8 @@ class FittedAlone(PostHocMethod):
             for fold, held in enumerate(folds(labels)):
                 if full_fit.of_folds is None:
                     self.weights = None if weights is None else weights[~held]
-                    others, targets = logits[~held], labels[~held]
-                    if features:
-                        parts = (part[~held] for part in features)
-                        state = self.fit_one(others, targets, *parts).state
-                    else:
-                        state = self.fit_fold(others, targets, full_fit).state
+                    others = (part[~held] for part in features)
+                    state = self.fit_fold(logits[~held], labels[~held], full_fit, *others).state
                 else:
                     state = full_fit.of_folds[fold]
                 parts = (part[held] for part in features)

@@ -6,11 +6,11 @@ larger is s. Its weight, which is not negative, and the intercept minimise the B
 best single temperature. The trial is flagged if the solver does not converge, if no temperature is
 the best, or if a divisor of `calib` is the least one.
 
-Differences from the paper: it sums over layers of the whole network, but a feature bank holds only
-the last one. Its neighbours are samples of train, ours the other samples of `calib`, so that an
-estimator or an export needs no training data. k is 10, since its 50 and 200 (on CIFAR-10 and
+Differences from that program: it sums over layers of the whole network, but a feature bank holds
+only the last one. Its neighbours are samples of train, ours the other samples of `calib`, so that
+an estimator or an export needs no training data. k is 10, since its 50 and 200 (on CIFAR-10 and
 CIFAR-100) are of many more neighbours. The divisor is at least a hundredth of the best single
-temperature; in the authors' program, it is at least 1e-20. No second map follows.
+temperature; there, it is at least 1e-20. No second map follows.
 """
 
 from collections.abc import Mapping

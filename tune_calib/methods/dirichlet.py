@@ -91,7 +91,7 @@ class DirichletCalibration(FittedAlone):
         is_found = affine.is_converged and is_bounded
         return Fit(affine.state(), record, is_found, of_folds=states_of_folds)
 
-    def fit_fold(self, logits: Tensor, labels: Tensor, full_fit: Fit) -> Fit:
+    def fit_fold(self, logits: Tensor, labels: Tensor, full_fit: Fit, *_: Tensor) -> Fit:
         inputs = self.inputs(logits)
         if self.params.top_versus_all:
             return self._fit_top_versus_all(inputs, labels, full_fit)

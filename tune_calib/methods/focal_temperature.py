@@ -43,7 +43,7 @@ class FocalTemperatureScaling(FittedAlone):
         gamma = min(best, key=lambda gamma: best[gamma][1])
         return self._fit(logits, labels, gamma, best[gamma][0])
 
-    def fit_fold(self, logits: Tensor, labels: Tensor, full_fit: Fit) -> Fit:
+    def fit_fold(self, logits: Tensor, labels: Tensor, full_fit: Fit, *_: Tensor) -> Fit:
         gamma = full_fit.record["gamma"]
         return self._fit(logits, labels, gamma, best_temperature(logits, labels, gamma)[0])
 

@@ -43,7 +43,7 @@ class MarginTemperature(FittedAlone):
         scaling = {"mean": margins.mean(), "deviation": margins.std(correction=0).clamp_min(1e-8)}
         return fit_network(logits, labels, initial_layers(logits), scaling, _STEPS)[0]
 
-    def fit_fold(self, logits: Tensor, labels: Tensor, full_fit: Fit) -> Fit:
+    def fit_fold(self, logits: Tensor, labels: Tensor, full_fit: Fit, *_: Tensor) -> Fit:
         logits, labels = in_one_order(logits, labels)
         state = full_fit.state
         return fit_network(logits, labels, layers_of(state), state, _FOLD_STEPS)[0]

@@ -53,7 +53,7 @@ class StructuredVectorScaling(FittedAlone):
         is_at_bound = not has_best_temperature(logits, labels)
         return Fit(state, {"temperature": temperature}, is_converged, is_at_bound)
 
-    def fit_fold(self, logits: Tensor, labels: Tensor, full_fit: Fit) -> Fit:
+    def fit_fold(self, logits: Tensor, labels: Tensor, full_fit: Fit, *_: Tensor) -> Fit:
         temperature = near(full_fit, logits, labels, self.weights)
         return Fit(self._fit(logits, labels, temperature, ROUGH)[0])
 

@@ -76,7 +76,7 @@ class TemperatureScaling(FittedAlone):
         state = {"temperature": torch.tensor(temperature, dtype=torch.float64)}
         return Fit(state, {"temperature": temperature}, is_at_bound=bool(is_at_bound))
 
-    def fit_fold(self, logits: Tensor, labels: Tensor, full_fit: Fit) -> Fit:
+    def fit_fold(self, logits: Tensor, labels: Tensor, full_fit: Fit, *_: Tensor) -> Fit:
         temperature = torch.tensor(self._best(logits, labels, full_fit), dtype=torch.float64)
         return Fit({"temperature": temperature})
 

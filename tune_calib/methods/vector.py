@@ -48,7 +48,7 @@ class VectorScaling(FittedAlone):
         is_found = affine.is_converged and may_be_found and not is_all_right(affine(logits), labels)
         return Fit(affine.state(), is_converged=is_found)
 
-    def fit_fold(self, logits: Tensor, labels: Tensor, full_fit: Fit) -> Fit:
+    def fit_fold(self, logits: Tensor, labels: Tensor, full_fit: Fit, *_: Tensor) -> Fit:
         if self.params.top_versus_all:
             return self._fit_top_versus_all(logits, labels, full_fit)
         start = Affine(full_fit.state["weight"], full_fit.state["intercept"])
