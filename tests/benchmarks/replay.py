@@ -34,7 +34,9 @@ from tune_calib.tuning.work.replay import Forest, Table, build_inputs, encode, l
 RULES: Mapping[str, Mapping[str, Any]] = {
     "tpe": {},
     "random": {"sampler": "random"},
+    "tpe, batches of 2": {"population": 2},  # heads only; the default is 8
     "gp": {"sampler": "gp"},
+    "gp, batches of 2": {"sampler": "gp", "population": 2},
     "qmc": {"sampler": "qmc"},
     "race": {"race": True},
     "halving": {"halving": 3},  # networks only
@@ -169,7 +171,7 @@ def draw(rows: pd.DataFrame, metric: str, title: str, path: Path) -> None:
             low, middle, high = (groups[split].quantile(q) for q in (0.25, 0.5, 0.75))
             axis.errorbar(
                 epochs, middle, [middle - low, high - middle], label=rule, lw=0.8, ms=3,
-                marker="osD^v<>p"[number], elinewidth=0.6, capsize=1.5,
+                marker="osD^v<>ph*"[number], elinewidth=0.6, capsize=1.5,
             )  # fmt: skip
         axis.set_xscale("log")
         axis.xaxis.set_minor_formatter(NullFormatter())

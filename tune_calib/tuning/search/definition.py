@@ -100,12 +100,12 @@ class Objective:
         numbers: dict[tuple[float, ...], int] = {}
         for number, result in sorted(self.within_guard(results).items()):
             numbers.setdefault(self.losses(result), number)
-        front = []
+        front: dict[tuple[float, ...], int] = {}
         for losses, number in sorted(numbers.items()):
-            dominating = (other for other in numbers if all(map(le, other, losses)))
-            if set(dominating) == {losses}:
-                front.append(number)
-        return front
+            # A result is dominated by an earlier one in this order, and then by one of the front.
+            if not any(all(map(le, other, losses)) for other in front):
+                front[losses] = number
+        return list(front.values())
 
     def choose(self, results: Mapping[int, SuggestionResult]) -> int | None:
         """Choose the best first metric within the guard; later metrics, then numbers break ties."""

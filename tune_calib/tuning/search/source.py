@@ -101,9 +101,11 @@ class StudySource:
             self._settle()
         job = self.running[trial_id] = self.queue.popleft()
         config = job.config()
-        if self.provenance.replay:
-            numbers = range(1 + max(trial.rung for trial in job.trials))
-            config["points"] = [item.params for item in self.state.study.suggestions(numbers)]
+        if replay := self.provenance.replay:
+            numbers = sorted({trial.rung for trial in job.trials})
+            if replay["answer"] == "nearest":  # which depends on all earlier suggestions
+                numbers = list(range(1 + numbers[-1]))
+            config["points"] = {s.number: s.params for s in self.state.study.suggestions(numbers)}
         return configuration(self.provenance, config)
 
     def _draw(self) -> Batch:

@@ -89,6 +89,8 @@ class SearchStudy:
             raise UserError("the storage contains no study of this search") from None
         self._storage, self._id = storage, storage.get_study_id_from_name(name)
         self._copied: _Copy | None = None  # for the last suggestions
+        # The points of the first trials, of which so many are retries.
+        self._tried, self._read, self._retries = set[FrozenPoint](), 0, 0
         self._session: str | None = None
         if url is not None and not is_read_only:
             self._session = uuid.uuid4().hex
@@ -116,10 +118,10 @@ class SearchStudy:
         The sampler does not read the results of suggestions from number ``first_hidden`` on.
         """
         trials, suggestions = self._trials(), list[FrozenTrial]()
-        retries, tried = _count_retries(trials), _find_points(trials)
         visible: Study | None = None
         for number in numbers:
             if number >= len(trials):
+                retries, tried = self._read_points(trials)
                 if len(tried) >= self._space.size:
                     break
                 if visible is None:
@@ -127,7 +129,6 @@ class SearchStudy:
                     visible = self._copy(trials, first_hidden)
                 first = self._definition.points[number - retries :][:1]
                 trials.append(self._suggest(visible, number, first, tried))
-                tried |= _find_points(trials[number:])
             suggestions.append(trials[number])
         return suggestions
 
@@ -214,12 +215,12 @@ class SearchStudy:
     def planned(self, length: int) -> int:
         """Count the suggestions of a search of some length, including retries."""
         trials = self._trials()
-        retries = _count_retries(trials)
+        retries, tried = self._read_points(trials)
         length = self._stages.fill_brackets(length)
         if self._sampler.tries_grid:
             length = min(length, len(self._definition.points))
         if self._space.size < math.inf:
-            untried = int(self._space.size) - len(_find_points(trials))
+            untried = int(self._space.size) - len(tried)
             length = min(length, len(trials) - retries + max(0, untried))
         return length + retries
 
@@ -253,6 +254,14 @@ class SearchStudy:
                 target=lambda trial: losses[trial.number],
                 normalize=False,
             )
+
+    def _read_points(self, trials: Sequence[FrozenTrial]) -> tuple[int, set[FrozenPoint]]:
+        """Return the number of retries and the points of some trials, of which none is removed."""
+        for trial in trials[self._read :]:
+            self._tried.add(frozenset(trial.params.items()))
+            self._retries += trial.user_attrs.get(RETRY_OF) is not None
+        self._read = len(trials)
+        return self._retries, self._tried
 
     @_quiet()
     def _trials(self) -> list[FrozenTrial]:
@@ -300,19 +309,11 @@ def _reopen(trial: FrozenTrial) -> FrozenTrial:
     )
 
 
-def _find_points(trials: Iterable[FrozenTrial]) -> set[FrozenPoint]:
-    return {frozenset(trial.params.items()) for trial in trials}
-
-
 def status_of(trial: FrozenTrial) -> str:
     """Return the status of a suggestion: ``running``, or that of its result."""
     state = trial.state.name.lower()
     # The status is written before the result; after a kill in between, the trial is running.
     return str(trial.user_attrs.get(STATUS, state)) if trial.state.is_finished() else state
-
-
-def _count_retries(trials: Sequence[FrozenTrial]) -> int:
-    return sum(trial.user_attrs.get(RETRY_OF) is not None for trial in trials)
 
 
 def _suggest(trial: Trial, name: str, distribution: Any) -> Choice:

@@ -250,9 +250,9 @@ class ReplayWorker(Worker):
         super().setup(config)
         self.table = load_table(self.provenance.replay["path"])
         self.uses_nearest = self.provenance.replay["answer"] == "nearest"
-        # Of all suggestions up to those of the job.
-        points: Sequence[Point] = config["job"].get("points", ())
-        self.encoded = encode(self.table.record.space, points)
+        points: Mapping[int, Point] = config["job"].get("points", {})
+        encoded = encode(self.table.record.space, list(points.values()))
+        self.encoded = dict(zip(points, encoded, strict=True))  # by suggestion
         while self.uses_nearest and len(self.used) < len(points):
             order = self.table.find_nearest(self.encoded[len(self.used)], count=len(self.used) + 1)
             unused = [index for index in order.tolist() if index not in self.used]
@@ -311,7 +311,8 @@ class ReplayWorker(Worker):
             trained = [(trial.rung, trial.spec.head or trial.spec.network) for trial in self.trials]
             keys = sorted({(rung, slot.epochs) for rung, slot in trained})
             numbers, lengths = zip(*keys, strict=True)
-            inputs = build_inputs(self.encoded[list(numbers)], lengths)
+            encoded = [self.encoded[number] for number in numbers]
+            inputs = build_inputs(np.stack(encoded), lengths)
             self.predicted |= zip(keys, self.table.forest.predict(inputs), strict=True)
         *curves, share = self.predicted[number, epochs]
         return np.reshape(curves, (len(self.table.metrics), len(GRID))), share > 0.5
