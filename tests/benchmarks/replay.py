@@ -21,7 +21,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-from matplotlib.ticker import NullFormatter
+from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
 from scipy.stats import wilcoxon
 from statsmodels.stats.multitest import multipletests
 
@@ -47,6 +47,7 @@ REFERENCES = {"race, 5 seeds": "tpe, 5 seeds"}  # TPE with two seeds for all oth
 BUDGETS = (12, 24, 64, 200)
 ANSWERS = ("surrogate", "nearest")
 GUARD = 0.01
+BRACKET = 9  # suggestions that halving with three rungs draws together
 KEY = ["answer", "budget", "rule", "repetition"]
 
 
@@ -148,10 +149,15 @@ def decide(rows: pd.DataFrame) -> pd.DataFrame:
                  "share_better": (differences < 0).mean(), "share_worse": (differences > 0).mean()}
             )  # fmt: skip
     table = pd.DataFrame(decisions)
-    table["p_holm"] = multipletests(table["p"], method="holm")[1]
+    table["p_holm"] = table.groupby("answer")["p"].transform(correct)
     is_decided, is_better = table["p_holm"] < 0.05, table["share_better"] > table["share_worse"]
     table["decision"] = np.where(is_decided, np.where(is_better, "better", "worse"), "open")
     return table
+
+
+def correct(p: pd.Series) -> Any:
+    """Correct the p-values of all rules and budgets by Holm's method."""
+    return multipletests(p, method="holm")[1]
 
 
 def draw(rows: pd.DataFrame, metric: str, title: str, path: Path) -> None:
@@ -171,9 +177,11 @@ def draw(rows: pd.DataFrame, metric: str, title: str, path: Path) -> None:
             low, middle, high = (groups[split].quantile(q) for q in (0.25, 0.5, 0.75))
             axis.errorbar(
                 epochs, middle, [middle - low, high - middle], label=rule, lw=0.8, ms=3,
-                marker="osD^v<>ph*"[number], elinewidth=0.6, capsize=1.5,
+                marker="osD^v<>ph*"[number], color=f"C{number}", elinewidth=0.6, capsize=1.5,
             )  # fmt: skip
         axis.set_xscale("log")
+        axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.xaxis.set_major_formatter(ScalarFormatter())
         axis.xaxis.set_minor_formatter(NullFormatter())
         if row == 0:
             axis.set_title(answer, fontsize=7)
@@ -208,7 +216,9 @@ def main() -> None:
     # Repetitions are the outermost loop, so that a report that was interrupted is balanced.
     for repetition in range(options.repetitions):
         for answer, rule in itertools.product(ANSWERS, options.rules):
-            most = len(truth.table.points) if answer == "nearest" else max(options.budgets)
+            most = max(options.budgets)
+            if answer == "nearest":  # which answers with each point once
+                most = len(truth.table.points) - (BRACKET - 1 if rule == "halving" else 0)
             budgets = [budget for budget in options.budgets if budget <= most]
             keys = {(answer, budget, rule, repetition) for budget in budgets}
             if not keys <= finished:

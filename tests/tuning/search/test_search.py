@@ -1,6 +1,7 @@
 """A search without Ray's processes: objective, storage, study, batches, interruptions."""
 
 import itertools
+import operator
 import random
 from pathlib import Path
 
@@ -66,6 +67,24 @@ def test_the_choice_is_the_best_first_metric_of_the_pareto_set_within_the_guard(
         assert objective.choose(shuffled) == 1
     assert Objective(("ece", "accuracy"), 0.2).choose(standings) == 3
     assert objective.choose({3: standings[3]}) is None
+
+
+def test_the_pareto_set_has_the_results_that_no_other_dominates():
+    objective, generator = Objective(("ece", "accuracy", "nll"), 0.01), random.Random(0)
+    for count in (1, 12, 60):
+        losses = [tuple(generator.randrange(4) for _ in range(3)) for _ in range(count)]  # ties
+        results = {}
+        for number, (ece, error, nll) in enumerate(losses):
+            results[number] = SuggestionResult("done", (ece / 4, 1 - error / 4, nll / 4), 0.0)
+        expected = []
+        for number, own in enumerate(losses):
+            others = {other for other in losses if other != own}
+            is_dominated = any(all(map(operator.le, other, own)) for other in others)
+            if not is_dominated and losses.index(own) == number:
+                expected.append(number)
+        front = objective.find_front(results)
+        assert sorted(front) == expected
+        assert front == sorted(front, key=losses.__getitem__)
 
 
 @pytest.mark.parametrize(
