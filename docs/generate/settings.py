@@ -28,8 +28,11 @@ def of_slots() -> str:
 
 
 def spaces() -> str:
-    """Return a table of the number of searched settings of each method, by kind."""
-    rows = []
+    """Return a table of the number of searched settings of each method, by kind.
+
+    Below it are those that Optuna's GPSampler draws at random.
+    """
+    rows, conditional = [], []
     for kind in ("network", "head", "posthoc"):
         for name in SPACES:
             if METHODS[name].kind != kind:
@@ -37,5 +40,13 @@ def spaces() -> str:
             keys = [key.partition(".")[2] for key in SPACES[name].settings]
             further = [fields.code(key) for key in keys if key not in _OPTIMISER]
             rows.append((kind, fields.code(name), str(len(keys)), ", ".join(further)))
+            drawn = []
+            for key, setting in SPACES[name].settings.items():
+                if setting.only_if and len(setting.values() or "range") > 1:
+                    drawn.append(fields.code(key.partition(".")[2]))
+            if drawn:
+                share = f"{len(drawn)} of {len(keys)} settings"
+                conditional.append(f"{', '.join(drawn)} of {fields.code(name)} ({share})")
     heads = ("Kind", "Method", "Settings", "Besides learning rate, weight decay and batch size")
-    return table(heads, rows)
+    sentence = "`gp` draws these at random, since other settings switch them on and off: "
+    return f"{table(heads, rows)}\n\n{sentence}{'; '.join(conditional)}."
