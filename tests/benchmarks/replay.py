@@ -63,12 +63,8 @@ class Truth:
         of_test = tests.loc[table.numbers, [f"test/{name}" for name in self.names]].to_numpy()
         self.test_forest = Forest(table.encoded, np.log(of_test))
         every = build_inputs(table.encoded, [self.longest] * len(table.points))
-        columns = [table.metrics.index(name) for name in self.names]
-        shape = (-1, len(table.metrics), table.curves.shape[-1])
-        self.select_of = lambda inputs: restore(
-            table.forest.predict(inputs)[:, :-1].reshape(shape), table.metrics
-        )[:, columns, -1]
-        means = restore(table.curves[:, -1].mean(axis=1), table.metrics)[:, columns, -1]
+        self.columns = [table.metrics.index(name) for name in self.names]
+        means = restore(table.curves[:, -1].mean(axis=1), table.metrics)[:, self.columns, -1]
         self.by_answer = {
             "surrogate": (self.select_of(every), np.exp(self.test_forest.predict(table.encoded))),
             "nearest": (means, of_test),
@@ -76,6 +72,14 @@ class Truth:
         baseline = [row for row in table.record.baseline if row["epochs"] == self.longest]
         self.baseline = float(np.mean([row["accuracy"] for row in baseline]))
         self.sign = 1 if METRICS[metric].is_less_better else -1
+
+    def select_of(self, inputs: np.ndarray) -> np.ndarray:
+        """Return the values on ``select`` at the end of the longest schedule, (N, 2)."""
+        table = self.table
+        shape = (len(inputs), len(table.metrics), table.curves.shape[-1])
+        curves = table.forest.predict(inputs)[:, :-1].reshape(shape)
+        values: np.ndarray = restore(curves, table.metrics)[:, self.columns, -1]
+        return values
 
     def find_best(self, answer: str) -> tuple[float, float]:
         """Return the best values on ``select`` and ``test`` of points within the guard."""
@@ -109,14 +113,14 @@ def replay_search(
     truth: Truth, metric: str, answer: str, rule: str, repetition: int, budgets: Iterable[int]
 ) -> Iterator[dict[str, Any]]:
     """Yield the row of one search at each budget; it continues from one to the next."""
-    options: dict[str, Any] = {"seeds": 2, **RULES[rule]}
+    options: dict[str, Any] = {"seeds": 2, "replay_answer": answer, **RULES[rule]}
     started = time.process_time()
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         for budget in sorted(budgets):
             with contextlib.redirect_stderr(io.StringIO()):
                 opened = search(
-                    truth.table.record.method, replay=truth.table.path, replay_answer=answer,
-                    trials=budget, metric=metric, guard=GUARD, sampler_seed=repetition,
+                    truth.table.record.method, replay=truth.table.path, trials=budget,
+                    metric=metric, guard=GUARD, sampler_seed=repetition,
                     out=f"{folder}/run", **options,
                 )  # fmt: skip
             outcome = SearchOutcome.read(opened.out)
@@ -211,7 +215,7 @@ def main() -> None:
     stem = out / f"{options.table.stem}-replay-{options.metric}"
     path = Path(f"{stem}.parquet")
     truth = Truth(options.table, options.metric)
-    rows = pd.read_parquet(path).to_dict("records") if path.exists() else []
+    rows: list[Any] = pd.read_parquet(path).to_dict("records") if path.exists() else []
     finished = {tuple(row[name] for name in KEY) for row in rows}
     # Repetitions are the outermost loop, so that a report that was interrupted is balanced.
     for repetition in range(options.repetitions):
