@@ -223,6 +223,7 @@ def test_one_run_compares_methods_on_all_imports(arena):
     assert (folder / "out/tables/experiments.csv").exists()
 
 
+@pytest.mark.slow
 def test_intervals_need_no_select_and_are_shown_for_each_import(arena, tmp_path):
     folder = arena[0]
     words = ["compare", "ce", "temperature", "--imported", "arena/letters/*", "--bootstrap", 100]
@@ -257,6 +258,7 @@ def test_an_import_that_lacks_a_method_has_a_table_with_the_others(arena):
         assert cells["ce"].value is not None
 
 
+@pytest.mark.slow
 def test_a_killed_comparison_goes_on(arena):
     folder, words, _ = arena
     files = sorted((folder / "out/trials").glob("*.parquet"))

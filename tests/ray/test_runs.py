@@ -113,6 +113,7 @@ def test_a_bound_trainable_runs_in_any_tuner(trained, tmp_path):
     assert len(rows(tmp_path / "out")) == 2
 
 
+@pytest.mark.slow
 def test_a_running_ray_is_used_again_and_left():
     """As in a notebook, whose Ray may be one of a cluster."""
     shared_ray()

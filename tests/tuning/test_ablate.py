@@ -50,6 +50,7 @@ def test_a_ladder_gives_every_planned_row_and_the_report(finished_run):
     assert {path.stem for path in out.glob("figures/*.png")} == DRAWN
 
 
+@pytest.mark.slow
 def test_the_same_command_again_does_nothing(finished_run):
     out, done = finished_run
     before = {path: path.stat().st_mtime_ns for path in out.rglob("*.parquet")}

@@ -12,6 +12,8 @@ from tune_calib.results.manifests import SearchEvaluated
 from tune_calib.results.tables import read_table
 from tune_calib.tuning import plan
 
+pytestmark = pytest.mark.slow
+
 # In one epoch, a head that continues the network's own has a lower NLL than a fresh one, and the
 # weight decay hardly acts.
 GRID = ["--grid", "head.start=continued", "--grid", "head.weight_decay=1e-6"]

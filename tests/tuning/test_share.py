@@ -55,6 +55,7 @@ def test_without_a_gpu_the_trials_use_the_processor(tmp_path):
     assert "(gpus auto: this machine has no GPU)" in " ".join(here(*command).stdout.split())
 
 
+@pytest.mark.slow
 def test_networks_are_measured_once_in_another_process(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)

@@ -116,6 +116,7 @@ def clean(label, logger):
     return re.sub(r"[^\w.+-]+", "-", f"{label},") if logger == "tensorboard" else f"{label},"
 
 
+@pytest.mark.slow
 def test_logged_rows_are_not_sent_again(logger, tmp_path):
     out = tmp_path / "runs" / "it"
     fake_results.write(out, seeds=1, bad="diverged")
