@@ -43,7 +43,7 @@ INSERTED: dict[str, Callable[[], str]] = {
     "notebook": notebooks.ladder,
     "readings": methods.readings,
     "recipes": recipes.every_recipe,
-    "replays": replays.every_table,
+    "replays": replays.regrets,
     "settings": settings.of_slots,
     "spaces": settings.spaces,
     "tables": tables.every_column,

@@ -11,10 +11,11 @@ from tune_calib.spec.describe import code
 from tune_calib.tuning.work.replay import Table, load_table
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
-_LEAST = 24  # suggestions; with fewer, all samplers but ``qmc`` draw at random
+_LEAST = 24  # suggestions, from which the rule for the defaults decides
+_REPETITIONS = 50  # fewer ones are shown beside a median
 
 
-def every_table() -> str:
+def regrets() -> str:
     """Return a table for each tabulated search, and how well its surrogate predicts."""
     parts = []
     for path in sorted(FOLDER.glob("*-replay-nll.parquet")):
@@ -40,23 +41,33 @@ def _taus(tabulated: Table) -> str:
 
 def _format(path: Path) -> str:
     rows = pd.read_parquet(path)
-    decisions = pd.read_csv(path.with_suffix(".csv")).set_index(["answer", "budget", "rule"])
+    decided = pd.read_csv(path.with_suffix(".csv")).set_index(["answer", "budget", "rule"])
+    decisions, epochs = decided["decision"].to_dict(), decided["share_of_epochs"].to_dict()
     budgets = sorted(set(rows.loc[rows["budget"] >= _LEAST, "budget"]))
-    regret = rows.groupby(["answer", "budget", "rule"])["test"].median()
+    groups = rows.groupby(["answer", "budget", "rule"])["test"]
+    medians, repetitions = groups.median().to_dict(), groups.size().to_dict()
     lines = []
     for rule in RULES:
         cells, shares = [rule], []
         for budget in budgets:
             for answer in ANSWERS:
                 key = (answer, budget, rule)
-                cell = f"{1000 * regret[key]:.1f}" if key in regret else "-"
-                if key in decisions.index and decisions.loc[key, "decision"] != "open":
-                    cell += f", {decisions.loc[key, 'decision']}"
+                cell = "-"
+                if key in medians:
+                    decision = decisions.get(key, "open")
+                    cell = _format_cell(medians[key], repetitions[key], decision)
                 cells.append(cell)
-            if (key := (ANSWERS[0], budget, rule)) in decisions.index:
-                shares.append(f"{decisions.loc[key, 'share_of_epochs']:.2f}")
+            if (key := (ANSWERS[0], budget, rule)) in epochs:
+                shares.append(f"{epochs[key]:.2f}")
         if rule in set(rows["rule"]):
             reference = REFERENCES.get(rule, "tpe")
             lines.append((*cells, " / ".join(shares) + f" of {reference}" if shares else "-"))
     titles = [f"{budget}, {answer}" for budget in budgets for answer in ANSWERS]
     return table(("Rule", *titles, "Epochs"), lines)
+
+
+def _format_cell(median: float, repetitions: int, decision: str) -> str:
+    cell = f"{1000 * median:.1f}"
+    if repetitions < _REPETITIONS:
+        cell += f" ({repetitions})"
+    return cell if decision == "open" else f"{cell}, {decision}"

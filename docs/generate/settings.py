@@ -4,7 +4,7 @@ from docs.generate.methods import linked
 from docs.generate.page import table
 from tune_calib.spec import describe as fields
 from tune_calib.spec.methods import METHODS
-from tune_calib.spec.space import SPACES
+from tune_calib.spec.space import SPACES, Space
 from tune_calib.spec.trial import SLOT_TYPES
 
 _OPTIMISER = {"lr", "weight_decay", "batch_size"}
@@ -40,13 +40,19 @@ def spaces() -> str:
             keys = [key.partition(".")[2] for key in SPACES[name].settings]
             further = [fields.code(key) for key in keys if key not in _OPTIMISER]
             rows.append((kind, fields.code(name), str(len(keys)), ", ".join(further)))
-            drawn = []
-            for key, setting in SPACES[name].settings.items():
-                if setting.only_if and len(setting.values() or "range") > 1:
-                    drawn.append(fields.code(key.partition(".")[2]))
-            if drawn:
-                share = f"{len(drawn)} of {len(keys)} settings"
-                conditional.append(f"{', '.join(drawn)} of {fields.code(name)} ({share})")
+            if switched := _list_switched(SPACES[name]):
+                share = f"{len(switched)} of {len(keys)} settings"
+                conditional.append(f"{', '.join(switched)} of {fields.code(name)} ({share})")
     heads = ("Kind", "Method", "Settings", "Besides learning rate, weight decay and batch size")
     sentence = "`gp` draws these at random, since other settings switch them on and off: "
     return f"{table(heads, rows)}\n\n{sentence}{'; '.join(conditional)}."
+
+
+def _list_switched(space: Space) -> list[str]:
+    """List the settings of several values that matter for some values of others only."""
+    names = []
+    for key, setting in space.settings.items():
+        values = setting.values()
+        if setting.only_if and (values is None or len(values) > 1):
+            names.append(fields.code(key.partition(".")[2]))
+    return names

@@ -153,14 +153,14 @@ def decide(rows: pd.DataFrame) -> pd.DataFrame:
                  "share_better": (differences < 0).mean(), "share_worse": (differences > 0).mean()}
             )  # fmt: skip
     table = pd.DataFrame(decisions)
-    table["p_holm"] = table.groupby("answer")["p"].transform(correct)
+    table["p_holm"] = table.groupby("answer")["p"].transform(correct_by_holm)
     is_decided, is_better = table["p_holm"] < 0.05, table["share_better"] > table["share_worse"]
     table["decision"] = np.where(is_decided, np.where(is_better, "better", "worse"), "open")
     return table
 
 
-def correct(p: pd.Series) -> Any:
-    """Correct the p-values of all rules and budgets by Holm's method."""
+def correct_by_holm(p: pd.Series) -> Any:
+    """Correct the p-values of all rules and budgets of an answer."""
     return multipletests(p, method="holm")[1]
 
 

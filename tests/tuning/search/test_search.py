@@ -77,10 +77,10 @@ def test_the_pareto_set_has_the_results_that_no_other_dominates():
         for number, (ece, error, nll) in enumerate(losses):
             results[number] = SuggestionResult("done", (ece / 4, 1 - error / 4, nll / 4), 0.0)
         expected = []
-        for number, own in enumerate(losses):
-            others = {other for other in losses if other != own}
-            is_dominated = any(all(map(operator.le, other, own)) for other in others)
-            if not is_dominated and losses.index(own) == number:
+        for number, vector in enumerate(losses):
+            others = {other for other in losses if other != vector}
+            is_dominated = any(all(map(operator.le, other, vector)) for other in others)
+            if not is_dominated and losses.index(vector) == number:
                 expected.append(number)
         front = objective.find_front(results)
         assert sorted(front) == expected

@@ -102,10 +102,11 @@ class StudySource:
         job = self.running[trial_id] = self.queue.popleft()
         config = job.config()
         if replay := self.provenance.replay:
-            numbers = sorted({trial.rung for trial in job.trials})
-            if replay["answer"] == "nearest":  # which depends on all earlier suggestions
-                numbers = list(range(1 + numbers[-1]))
-            config["points"] = {s.number: s.params for s in self.state.study.suggestions(numbers)}
+            rungs = [trial.rung for trial in job.trials]
+            # The nearest unused points depend on all earlier suggestions.
+            first = 0 if replay["answer"] == "nearest" else min(rungs)
+            suggestions = self.state.study.suggestions(range(first, max(rungs) + 1))
+            config["points"] = {item.number: item.params for item in suggestions}
         return configuration(self.provenance, config)
 
     def _draw(self) -> Batch:

@@ -89,8 +89,8 @@ class SearchStudy:
             raise UserError("the storage contains no study of this search") from None
         self._storage, self._id = storage, storage.get_study_id_from_name(name)
         self._copied: _Copy | None = None  # for the last suggestions
-        # The points of the first trials, of which so many are retries.
-        self._tried, self._read, self._retries = set[FrozenPoint](), 0, 0
+        self._trials_read, self._retries = 0, 0
+        self._tried: set[FrozenPoint] = set()  # points of the trials that were read
         self._session: str | None = None
         if url is not None and not is_read_only:
             self._session = uuid.uuid4().hex
@@ -256,11 +256,11 @@ class SearchStudy:
             )
 
     def _read_points(self, trials: Sequence[FrozenTrial]) -> tuple[int, set[FrozenPoint]]:
-        """Return the number of retries and the points of some trials, of which none is removed."""
-        for trial in trials[self._read :]:
+        """Return the number of retries, and the points of all trials, of which the last are new."""
+        for trial in trials[self._trials_read :]:
             self._tried.add(frozenset(trial.params.items()))
             self._retries += trial.user_attrs.get(RETRY_OF) is not None
-        self._read = len(trials)
+        self._trials_read = len(trials)
         return self._retries, self._tried
 
     @_quiet()
